@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.exported import Missing, Plan, Said
-from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Effect, Knob, Word, unless
+from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Effect, Knob, Word, by_reason, unless
 
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
 """tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""
@@ -27,11 +27,10 @@ NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 
 
 def _allocator(context: Context) -> Choices:
-    found = {allocator.name for allocator in context.inventory.software.allocators}
     if context.cuda:
-        return Choices(("default",), (("jemalloc", "the step's memory is on the GPU"),))
-    missing = tuple((name, "library not installed") for name in ALLOCATORS[1:] if name not in found)
-    return Choices(tuple(name for name in ALLOCATORS if name == "default" or name in found), missing)
+        return unless("the step's memory is on the GPU", "default", "jemalloc")
+    found = {"default", *(allocator.name for allocator in context.inventory.software.allocators)}
+    return by_reason({name: None if name in found else "library not installed" for name in ALLOCATORS})
 
 
 def _why_not_loaded(name: str) -> str | None:
@@ -41,10 +40,6 @@ def _why_not_loaded(name: str) -> str | None:
     except OSError:
         return "cannot tell: this system has no /proc/self/maps"
     return None if mapped else f"lib{name} is not loaded; only autotune run can preload it"
-
-
-def _start_allocator(value: str, _training: Training) -> Change | None:
-    return None if value == "default" else Changed(read=lambda: _why_not_loaded(value))
 
 
 def _preload(plan: Plan) -> Said:
@@ -71,7 +66,7 @@ ALLOCATOR = Knob(
     gain=lambda settings, _context: ALLOCATOR_GAIN[settings.allocator],
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
     inherited=True,
-    start=_start_allocator,
+    start=lambda value, _training: Changed(read=lambda: _why_not_loaded(value)),
     plain=lambda plan: plan.missing.get("allocator") or f"start with {to.before_python(plan, PRELOAD)}",
     export=dict.fromkeys(to.SHELLS, _preload),
 )
@@ -82,10 +77,8 @@ def _malloc(context: Context) -> Choices:
     return unless("only Linux has glibc's allocator" if other else None, "default", "keep")
 
 
-def _start_malloc(value: str, _training: Training) -> Change | None:
+def _start_malloc(_value: str, _training: Training) -> Change:
     """Set the thresholds in this process; workers that it forks inherit them."""
-    if value == "default":
-        return None
     if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
         return Refused("this process does not run on glibc")
     refused = _mallopt(GLIBC_KEEPS)

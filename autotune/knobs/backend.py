@@ -1,12 +1,24 @@
-"""The library that exchanges gradients between processes."""
+"""Training processes, and the library that exchanges gradients between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from autotune.knobs import exported as to
-from autotune.knobs.exported import Line, Missing, Plan, Row, Said
-from autotune.knobs.knob import ROUNDING, Choices, Context, Knob, Word
+from autotune.knobs.exported import ARGUMENTS, COMMAND, CONFIG, START, TRAINER, Line, Missing, Plan, Row, Said
+from autotune.knobs.knob import (
+    LESS,
+    MORE,
+    ROUNDING,
+    Choices,
+    Context,
+    Count,
+    Knob,
+    Word,
+    by_reason,
+    powers_of_two,
+    unless,
+)
 from autotune.probes.facts import Inventory
 
 TORCHRUN = "torchrun"
@@ -126,7 +138,76 @@ BACKEND = Knob(
     plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
     export={
         **dict.fromkeys(to.SHELLS, _interface),
-        to.LIGHTNING: _exchange(to.TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
-        to.TRANSFORMERS: _exchange(to.ARGUMENTS, 'ddp_backend="{}"'),
+        to.LIGHTNING: _exchange(TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
+        to.TRANSFORMERS: _exchange(ARGUMENTS, 'ddp_backend="{}"'),
+    },
+)
+
+
+def offered_processes(context: Context) -> Choices:
+    """Return the numbers of processes that can share the global batch here."""
+    budget, task, batch = context.inventory.budget, context.task, context.baseline.global_batch
+    own = context.baseline.processes
+    if context.cuda:
+        usable = len(context.inventory.gpus)
+        candidates = [count for count in powers_of_two(usable) if count > 1]
+    else:
+        nodes = sum(1 for node in context.inventory.cpu.nodes if set(node.cpus) & set(budget.cpus))
+        counts = {*powers_of_two(min(budget.cores, 64)), nodes, context.inventory.cpu.packages}
+        candidates = sorted(count for count in counts if 1 < count <= budget.threads)
+    if task.why_not_several and (candidates or own > 1):
+        return unless(task.why_not_several, own, *(count for count in (1, *candidates) if count != own))
+    if not candidates:
+        return unless(f"the budget is one {'GPU' if context.cuda else 'CPU'}", 1, 2)
+    if reason := _no_backend(context):
+        return unless(reason, 1, *candidates)
+    divides = f"does not divide the global batch of {batch} equally"
+    return by_reason({count: divides if batch % count else None for count in (1, *candidates)})
+
+
+def _no_backend(context: Context) -> str | None:
+    """Return why no backend at all is usable, in the words of the first one offered; None if one is."""
+    reasons = [why_not_usable(context.inventory, name) for name in offered_backends(context).values]
+    return reasons[0] if all(reasons) else None
+
+
+def _accelerate(plan: Plan) -> Said:
+    kind = "NO" if plan.settings.processes == 1 else "MULTI_CPU" if plan.device == "cpu" else "MULTI_GPU"
+    return (
+        Line(CONFIG, f"distributed_type: '{kind}'"),
+        Line(CONFIG, f"num_processes: {plan.settings.processes}"),
+        Line(CONFIG, f"use_cpu: {str(plan.device == 'cpu').lower()}"),
+    )
+
+
+def _lightning(plan: Plan) -> Said:
+    accelerator = "gpu" if plan.device == "cuda" else "cpu"
+    return Line(TRAINER, f'accelerator="{accelerator}"'), Line(TRAINER, f"devices={plan.settings.processes}")
+
+
+def _transformers(plan: Plan) -> Said:
+    """Start it on one GPU: one process that sees several makes `Trainer` use `torch.nn.DataParallel`."""
+    device = (Line(ARGUMENTS, "use_cpu=True"),) if plan.device == "cpu" else ()
+    if plan.settings.processes > 1:
+        return *device, Line(START, plan.command)
+    return *device, *((Line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}"),) if plan.gpus > 1 else ())
+
+
+PROCESSES = Knob(
+    name="processes",
+    what="training processes (DistributedDataParallel)",
+    offered="powers of two, sockets and NUMA nodes within the CPU budget; GPUs",
+    kind=Count(1, 1024),
+    neutral=1,
+    applied="launch",
+    choices=offered_processes,
+    keeps=ROUNDING,
+    why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
+    plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",
+    export={
+        to.TORCHRUN: lambda _plan: (Line(COMMAND),),
+        to.ACCELERATE: _accelerate,
+        to.LIGHTNING: _lightning,
+        to.TRANSFORMERS: _transformers,
     },
 )

@@ -22,7 +22,7 @@ from autotune.knobs import exported as to
 from autotune.knobs.affinity import BINDINGS, cpu_list, own_affinity, why_not_offered
 from autotune.knobs.change import Affinity, Change, Training
 from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
-from autotune.knobs.knob import Choices, Chosen, Context, Effect, Knob, Word
+from autotune.knobs.knob import Choices, Chosen, Context, Effect, Knob, Word, by_reason
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -105,10 +105,6 @@ class _Bound(Change):
         return _why_not(self._affinity) or missed
 
 
-def _start(value: str, training: Training) -> Change | None:
-    return None if value == "none" else _Bound(training.affinity)
-
-
 def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:
     """Let loader workers run on the CPUs beside the compute threads."""
     bound = training.started.get("binding")
@@ -120,7 +116,7 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
 
 def _binding(context: Context) -> Choices:
     reasons = why_not_offered(context.inventory)
-    return Choices(tuple(name for name in BINDINGS if name not in reasons), tuple(reasons.items()))
+    return by_reason({name: reasons.get(name) for name in BINDINGS})
 
 
 def _torchrun(plan: Plan) -> Said:
@@ -153,7 +149,7 @@ BINDING = Knob(
         "none": "the scheduler places threads better",
     },
     effect=Effect(0.05),
-    start=_start,
+    start=lambda _value, training: _Bound(training.affinity),
     on_loader=_on_loader,
     plain=lambda plan: f"start processes on their CPUs: {plan.command}",
     export={to.TORCHRUN: _torchrun, to.ACCELERATE: _accelerate, to.TRANSFORMERS: _transformers},

@@ -10,14 +10,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
-from autotune.knobs.knob import ROUNDING, Choices, Context, Effect, Knob, Word
-from autotune.knobs.precision import capability
+from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word, unless
+from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ FIRST_MODES = {"cpu": ("default",), "cuda": ("reduce-overhead", "default", "max-
 """Modes by device, in the order of what they usually bring for the time that they take."""
 
 
-def _compile(context: Context) -> Choices:
-    modes = FIRST_MODES[context.task.device]
-    reason = _why_not_compiled(context)
-    if reason is None:
-        return Choices(("off", *modes))
-    return Choices(("off",), tuple((mode, reason) for mode in modes))
-
-
 def _why_not_compiled(context: Context) -> str | None:
     software, task, budget = context.inventory.software, context.task, context.budget_seconds
     if software.compiler is None:
@@ -74,9 +66,8 @@ def _why_not_compiled(context: Context) -> str | None:
     if task.batch_shapes > 1:
         return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
     if context.cuda:
-        own, least = capability(context.inventory), TRITON_CAPABILITY
-        if own < least:
-            return f"Triton needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
+        if reason := lacking(context.inventory, TRITON_CAPABILITY):
+            return f"Triton {reason}"
         if budget < FIRST_COMPILE_BUDGET_SECONDS:
             return f"the first compile may not fit into {budget:g} s: --budget 3m lets it compete"
         return _why_not_again(context)
@@ -138,7 +129,9 @@ class Compiled(Change):
         self.calls, self.others, self.recompiles = 0, 0, 0
         self._shapes: list[Any] | None = None
         self._failure: str | None = None
-        self._undo = _see_later_hooks()
+        config: Any = importlib.import_module("torch._dynamo.config")
+        self._restore = contextlib.ExitStack()
+        self._restore.enter_context(config.patch(skip_nnmodule_hook_guards=False))  # hooks may come later
         try:
             self._compiled: Call | None = self._compile()
         except Exception as error:  # an interpreter or platform that torch.compile refuses
@@ -148,7 +141,7 @@ class Compiled(Change):
     def undo(self) -> None:
         """Let the model run as before."""
         self._layer.undo()
-        self._undo()
+        self._restore.close()
 
     def _compile(self) -> Call:
         import torch
@@ -167,6 +160,9 @@ class Compiled(Change):
 
     def _call(self, plain: Call, *arguments: Any, **options: Any) -> Any:
         """Return the model's outputs."""
+        import torch
+        from torch.utils import _pytree as pytree
+
         if self._compiled is None or not self._serves(arguments, options):
             return plain(*arguments, **options)
         if self.graphs:
@@ -181,7 +177,7 @@ class Compiled(Change):
             return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
-        return _cloned(outputs) if self.graphs else outputs
+        return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, outputs) if self.graphs else outputs
 
     def _serves(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Return whether the compiled call is for this one: a training step of the first one's shapes."""
@@ -228,30 +224,11 @@ def use_cache(folder: str) -> Callable[[], None]:
     return undo
 
 
-def _see_later_hooks() -> Callable[[], None]:
-    """Let compiled models run hooks that are registered after the first call. Return how to undo it."""
-    config: Any = importlib.import_module("torch._dynamo.config")
-    before = getattr(config, "skip_nnmodule_hook_guards", False)
-    config.skip_nnmodule_hook_guards = False
-
-    def undo() -> None:
-        config.skip_nnmodule_hook_guards = before
-
-    return undo
-
-
 def _keep_gradients(model: nn.Module) -> None:
     """Move gradients that a CUDA graph has made out of its memory, which the coming forward pass takes again."""
     for parameter in model.parameters():
         if parameter.grad is not None:
             parameter.grad = parameter.grad.clone()
-
-
-def _cloned(outputs: Any) -> Any:
-    import torch
-    from torch.utils import _pytree as pytree
-
-    return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, outputs)
 
 
 def tensor_shapes(values: Any) -> list[tuple[int, ...]]:
@@ -304,27 +281,19 @@ def words(error: BaseException) -> str:
     """Return the first line of ``error``, and the last lines of the compiler behind it."""
     first = " ".join(str(error).split("\n\n")[0].split())
     text = f"{type(error).__name__}: {first[: MOST_LETTERS - 100]}"
-    output = next(filter(None, (getattr(each, "output", None) for each in _chain(error))), None)
+    inner: Any = error
+    while inner is not None and not hasattr(inner, "output"):
+        inner = getattr(inner, "inner_exception", None)
+    output = getattr(inner, "output", None)
     if isinstance(output, str):
         lines = [line.strip() for line in output.strip().splitlines() if line.strip()]
         text += f"; the compiler's last lines: {' | '.join(lines[-LAST_LINES:])[-MOST_LETTERS:]}"
     return text
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield ``error`` and what it was raised for, as far as that is known."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
-
-
 def _on_model(value: str, model: nn.Module, training: Training) -> Change | None:
     from autotune.knobs.model_call import compiled_by_user
 
-    if value == "off":
-        return None
     if compiled_by_user(model):
         return Refused("the script compiles its model itself")
     return Compiled(model, value, training)
@@ -354,7 +323,7 @@ COMPILE = Knob(
     kind=Word(COMPILE_MODES),
     neutral="off",
     applied="model",
-    choices=_compile,
+    choices=lambda context: unless(_why_not_compiled(context), "off", *FIRST_MODES[context.task.device]),
     fitted=_compile_fitted,
     why={
         "default": "fused kernels after a slower start",

@@ -60,7 +60,7 @@ class Context:
 
     @property
     def cuda(self) -> bool:
-        """True if trials run on a CUDA device."""
+        """Return True if trials run on a CUDA device."""
         return self.task.device == "cuda"
 
 
@@ -72,11 +72,15 @@ class Choices:
     left_out: tuple[tuple[Any, str], ...] = ()
 
 
+def by_reason(reasons: Mapping[Any, str | None]) -> Choices:
+    """Offer the values that have no reason against them, and leave out the others."""
+    left_out = tuple((value, reason) for value, reason in reasons.items() if reason is not None)
+    return Choices(tuple(value for value, reason in reasons.items() if reason is None), left_out)
+
+
 def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
-    """Return ``neutral`` and ``others`` as choices; ``neutral`` alone if there is a ``reason`` against the others."""
-    if reason is None:
-        return Choices((neutral, *others))
-    return Choices((neutral,), tuple((other, reason) for other in others))
+    """Offer ``neutral`` and ``others``; ``neutral`` alone if there is a ``reason`` against the others."""
+    return by_reason({neutral: None, **dict.fromkeys(others, reason)})
 
 
 @dataclass(frozen=True)
@@ -180,9 +184,8 @@ class Knob:
         first_seconds: of the first trial with that value, on top.
         inherited: True if a process must start with the value: a fork cannot change it.
         words: how people say a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
-        start: puts the value in force in this process.
-        on_model, on_optimizer: change one model or optimizer, of which the value differs from its own; None if there is
-            nothing to change.
+        start: puts a value that `changes` something in force in this process; None if it is in force already.
+        on_model, on_optimizer: put such a value in force in one model or optimizer; None if it has it already.
         on_loader: returns the attributes of a data loader that the value changes.
         plain: what a script of plain PyTorch would say; None if only this project knows the knob.
         export: how other launchers and trainers say it, by target.
@@ -222,12 +225,12 @@ class Knob:
 
     @property
     def ordinal(self) -> bool:
-        """True if values are ordered and a neighbour is one step away."""
+        """Return True if values are ordered and a neighbour is one step away."""
         return isinstance(self.kind, Count)
 
     @property
     def conditional(self) -> bool:
-        """True if the knob does nothing beside some other settings."""
+        """Return True if the knob does nothing beside some other settings."""
         return self.applies is not always
 
     def why_not(self, value: object) -> str | None:
@@ -235,6 +238,10 @@ class Knob:
         if value is None and self.neutral is None:
             return None
         return self.kind.why_not(value)
+
+    def changes(self, value: object) -> bool:
+        """Return True if ``value`` may change something: any number, or what is not neutral."""
+        return self.ordinal or value != self.neutral
 
     def on_machine(self, value: Any, inventory: Inventory) -> Any:
         """Return ``value``, or what this machine's devices can do instead."""
@@ -261,9 +268,3 @@ class Knob:
 def powers_of_two(most: int) -> list[int]:
     """Return 1, 2, 4, ... up to and including ``most``."""
     return [1 << k for k in range(most.bit_length()) if 1 << k <= most]
-
-
-def divisors(number: int) -> list[int]:
-    """Return all positive divisors, ascending."""
-    small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
-    return sorted({*small, *(number // k for k in small)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import exported as to
-from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.change import Refused, Training
 from autotune.knobs.exported import Plan
 from autotune.knobs.knob import (
     LESS,
@@ -19,7 +19,6 @@ from autotune.knobs.knob import (
     Flag,
     Knob,
     Word,
-    divisors,
     powers_of_two,
     unless,
 )
@@ -73,10 +72,6 @@ def _first_workers(before: Any, after: Any, _settings: Chosen) -> str | None:
     return "PyTorch's default with workers" if before is None and after == PREFETCH_FACTOR.usual else None
 
 
-def _prefetching(settings: Chosen, _loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
-    return {"prefetch_factor": settings.prefetch_factor} if settings.num_workers and settings.prefetch_factor else {}
-
-
 PREFETCH_FACTOR = Knob(
     name="prefetch_factor",
     what="batches each worker prepares ahead",
@@ -96,7 +91,9 @@ PREFETCH_FACTOR = Knob(
     },
     explained=_first_workers,
     effect=Effect(0.03, 2.0),
-    on_loader=_prefetching,
+    on_loader=lambda settings, _loader, _training: (
+        {"prefetch_factor": settings.prefetch_factor} if settings.prefetch_factor else {}
+    ),
     plain=lambda plan: f"DataLoader(..., prefetch_factor={plan.settings.prefetch_factor!r})",
     export=to.in_loader("prefetch_factor", lambda settings: settings.prefetch_factor),
 )
@@ -147,18 +144,6 @@ WORKER_START = Knob(
 )
 
 
-def _pin_memory(context: Context) -> Choices:
-    return unless(None if context.cuda else IDLE_PINNING, False, True)
-
-
-def _start_pinning(value: bool, training: Training) -> Change | None:
-    return Refused(f"no effect: {IDLE_PINNING}") if value and training.device.type == "cpu" else None
-
-
-def _pinned(settings: Chosen, _loader: DataLoader[Any], training: Training) -> dict[str, Any]:
-    return {} if training.device.type == "cpu" else {"pin_memory": settings.pin_memory}
-
-
 PIN_MEMORY = Knob(
     name="pin_memory",
     what="page-locked host batches",
@@ -166,13 +151,15 @@ PIN_MEMORY = Knob(
     kind=Flag(),
     neutral=False,
     applied="loader",
-    choices=_pin_memory,
+    choices=lambda context: unless(None if context.cuda else IDLE_PINNING, False, True),
     devices=("cuda",),
     why={True: "copies to the GPU overlap computation", False: "page-locking cost more than it saved"},
     effect=Effect(0.06),
     gain=lambda settings, _context: 0.03 * settings.pin_memory,
-    start=_start_pinning,
-    on_loader=_pinned,
+    start=lambda _value, training: Refused(f"no effect: {IDLE_PINNING}") if training.device.type == "cpu" else None,
+    on_loader=lambda settings, _loader, training: (
+        {} if training.device.type == "cpu" else {"pin_memory": settings.pin_memory}
+    ),
     plain=lambda plan: f"DataLoader(..., pin_memory={plan.settings.pin_memory!r})",
     export=to.in_loader("pin_memory", lambda settings: settings.pin_memory),
 )
@@ -180,7 +167,7 @@ PIN_MEMORY = Knob(
 
 def _batch_size(context: Context) -> Choices:
     batch = context.baseline.global_batch
-    return Choices(tuple(size for size in divisors(batch) if batch // size <= 64))
+    return Choices(tuple(sorted(batch // processes for processes in range(1, 65) if batch % processes == 0)))
 
 
 def _plain_batch(plan: Plan) -> str:

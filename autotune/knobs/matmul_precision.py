@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.knobs import exported as to
-from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.knob import TRACKING, Choices, Chosen, Context, Effect, Knob, Word, unless
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
@@ -26,25 +26,14 @@ def _matmul_gain(settings: Chosen, context: Context) -> float:
     return 0.0 if settings.matmul_precision == "highest" else PRECISION_GAIN[context.task.device]["bf16"]
 
 
-class _MatmulPrecision(Change):
-    def __init__(self, value: str) -> None:
-        import torch
-
-        self._torch = torch
-        torch.set_float32_matmul_precision(value)
-
-    def undo(self) -> None:
-        """Set PyTorch's default."""
-        self._torch.set_float32_matmul_precision(USUAL)
-
-
 def _on_model(value: str, _model: nn.Module, training: Training) -> Change | None:
-    """Set it when training begins: what a script computes before that stays exact. oneDNN multiplies in
-    bfloat16, and sums in float32. Who has chosen a precision
-    himself keeps it."""
+    """Set it once, when training begins: what a script computes before that stays exact.
+
+    oneDNN multiplies in bfloat16, and sums in float32. Who has chosen a precision himself keeps it.
+    """
     import torch
 
-    if value == USUAL or any(isinstance(change, _MatmulPrecision) for change in training.changes):
+    if "matmul_precision" in training.started:
         return None
     if training.device.type != "cpu":
         return Refused("it is for CPUs")
@@ -52,7 +41,11 @@ def _on_model(value: str, _model: nn.Module, training: Training) -> Change | Non
         own = torch.get_float32_matmul_precision()
     except RuntimeError:  # set by PyTorch's new switches, one by one
         return Refused("you have set the precision of matrix products yourself")
-    return _MatmulPrecision(value) if own == USUAL else Refused(f"you have set it to {own}")
+    if own != USUAL:
+        return Refused(f"you have set it to {own}")
+    torch.set_float32_matmul_precision(value)
+    training.started["matmul_precision"] = Changed(lambda: torch.set_float32_matmul_precision(USUAL))
+    return training.started["matmul_precision"]
 
 
 MATMUL_PRECISION = Knob(

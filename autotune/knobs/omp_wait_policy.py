@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 
 from autotune.knobs import exported as to
-from autotune.knobs.change import Change, Changed, Training
-from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Effect, Knob, Word, unless
+from autotune.knobs.change import Changed
+from autotune.knobs.knob import SERVER_SECONDS, Context, Effect, Knob, Word, unless
 
 OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
 WAIT_VARIABLES = (OMP_WAIT_POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -22,10 +22,6 @@ def own_waiting(policy: str, variables: Mapping[str, str]) -> str | None:
     """Return the user's own variable that may let threads wait otherwise than ``policy`` says, or None."""
     same = variables.get(OMP_WAIT_POLICY, "").strip().lower() == policy
     return next((name for name in WAIT_VARIABLES[same:] if name in variables), None)
-
-
-def _omp_wait_policy(context: Context) -> Choices:
-    return unless(_why_not_passive(context), "default", "passive")
 
 
 def _why_not_passive(context: Context) -> str | None:
@@ -48,10 +44,6 @@ def _why_not_waiting(policy: str) -> str | None:
     return f"{OMP_WAIT_POLICY} must be {policy} before Python starts; autotune run sets it"
 
 
-def _start(value: str, _training: Training) -> Change | None:
-    return None if value == "default" else Changed(read=lambda: _why_not_waiting(value))
-
-
 OMP_WAIT = Knob(
     name="omp_wait_policy",
     what="how OpenMP's threads wait for each other",
@@ -60,7 +52,7 @@ OMP_WAIT = Knob(
     kind=Word(("default", "passive")),
     neutral="default",
     applied="launch",
-    choices=_omp_wait_policy,
+    choices=lambda context: unless(_why_not_passive(context), "default", "passive"),
     devices=("cpu",),
     applies=lambda settings: settings.threads > 1,
     why={"passive": "threads sleep beside other processes", "default": "threads that spin go on sooner"},
@@ -68,7 +60,7 @@ OMP_WAIT = Knob(
     gain=lambda settings, _context: PASSIVE_GAIN * (settings.omp_wait_policy == "passive"),
     first_seconds={"passive": SERVER_SECONDS},
     inherited=True,
-    start=_start,
+    start=lambda value, _training: Changed(read=lambda: _why_not_waiting(value)),
     plain=lambda plan: f"start with {to.before_python(plan, OMP_WAIT_POLICY)}",
     export=to.in_shells(OMP_WAIT_POLICY),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.exported import ARGUMENTS, COMMENT, TRANSFORMERS, Line, Missing, Plan, Said
-from autotune.knobs.knob import ROUNDING, Choices, Context, Effect, Knob, Word
+from autotune.knobs.knob import ROUNDING, Choices, Context, Effect, Knob, Word, by_reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ _gradient_of = attrgetter("grad")
 def _optimizer_impl(context: Context) -> Choices:
     offered = context.task.optimizer_impls
     reason = f"{context.task.optimizer} does not accept it on {context.task.device}"
-    return Choices(offered, tuple((impl, reason) for impl in OPTIMIZER_IMPLS if impl not in offered))
+    return by_reason({impl: None if impl in offered else reason for impl in OPTIMIZER_IMPLS})
 
 
 def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
@@ -179,7 +179,7 @@ def own_implementation(optimizer: Optimizer) -> str:
 
 
 def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Change | None:
-    if value in ("default", own_implementation(optimizer)):
+    if value == own_implementation(optimizer):
         return None
     reason = why_unsupported(optimizer, value)
     return _Switched(optimizer, value) if reason is None else Refused(reason)

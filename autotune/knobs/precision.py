@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.exported import ARGUMENTS, CODE, CONFIG, TRAINER, Line, Missing, Plan, Said
-from autotune.knobs.knob import TRACKING, Choices, Chosen, Context, Effect, Knob, Word
+from autotune.knobs.knob import TRACKING, Choices, Chosen, Context, Effect, Knob, Word, by_reason
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
 
@@ -41,33 +41,24 @@ PRECISION_GAIN = {
 
 
 def _precision(context: Context) -> Choices:
-    return _precision_on_gpus(context.inventory) if context.cuda else _precision_on_cpus(context.inventory)
+    return by_reason({name: _why_not_faster(name, context.inventory, context.task.device) for name in PRECISIONS})
 
 
-def _precision_on_gpus(inventory: Inventory) -> Choices:
-    own = capability(inventory)
-    able = tuple(name for name, least in LEAST_CAPABILITY.items() if own >= least)
-    left_out = tuple(
-        (name, f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}")
-        for name, least in LEAST_CAPABILITY.items()
-        if name not in able
-    )
-    return Choices(("fp32", *able), left_out)
+def _why_not_faster(precision: str, inventory: Inventory, device: str) -> str | None:
+    """Return why a precision cannot be faster than fp32 on ``device``, or None."""
+    if precision == "fp32":
+        return None
+    if device == "cuda":
+        return lacking(inventory, LEAST_CAPABILITY[precision])
+    if precision == "bf16":
+        return None if native_bf16(inventory) else "this CPU has no bfloat16 instructions"
+    return "no CUDA device" if precision == "tf32" else "slow on CPUs, and gradient scaling is for accelerators"
 
 
-def _precision_on_cpus(inventory: Inventory) -> Choices:
-    others: tuple[tuple[Any, str], ...] = (
-        ("fp16", "slow on CPUs, and gradient scaling is for accelerators"),
-        ("tf32", "no CUDA device"),
-    )
-    if native_bf16(inventory):
-        return Choices(("fp32", "bf16"), others)
-    return Choices(("fp32",), (("bf16", "this CPU has no bfloat16 instructions"), *others))
-
-
-def capability(inventory: Inventory) -> tuple[int, int]:
-    """Return the CUDA compute capability of the least able GPU."""
-    return min((gpu.capability for gpu in inventory.gpus), default=(0, 0))
+def lacking(inventory: Inventory, least: tuple[int, int]) -> str | None:
+    """Return what the least able GPU lacks if it must have the CUDA compute capability ``least``, or None."""
+    own = min((gpu.capability for gpu in inventory.gpus), default=(0, 0))
+    return None if own >= least else f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
 
 
 def native_bf16(inventory: Inventory) -> bool:
@@ -77,11 +68,8 @@ def native_bf16(inventory: Inventory) -> bool:
 
 def _precision_fitted(precision: str, inventory: Inventory) -> str:
     """Return a slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here."""
-    if inventory.gpus:
-        able = capability(inventory) >= LEAST_CAPABILITY.get(precision, (0, 0))
-    else:
-        able = precision == "bf16" and native_bf16(inventory)
-    return precision if able else "fp32"
+    slow = _why_not_faster(precision, inventory, "cuda" if inventory.gpus else "cpu")
+    return "fp32" if slow else precision
 
 
 def _precision_gain(settings: Chosen, context: Context) -> float:

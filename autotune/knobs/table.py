@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from autotune.knobs.allocator import ALLOCATOR, MALLOC
-from autotune.knobs.backend import BACKEND
+from autotune.knobs.backend import BACKEND, PROCESSES
 from autotune.knobs.binding import BINDING
-from autotune.knobs.channels_last import CHANNELS_LAST
 from autotune.knobs.compile import COMPILE
-from autotune.knobs.cudnn_benchmark import CUDNN_BENCHMARK
+from autotune.knobs.convolutions import CHANNELS_LAST, CUDNN_BENCHMARK
 from autotune.knobs.knob import Knob
 from autotune.knobs.loader import BATCH_SIZE, NUM_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
 from autotune.knobs.matmul_precision import MATMUL_PRECISION
 from autotune.knobs.omp_wait_policy import OMP_WAIT
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
 from autotune.knobs.precision import PRECISION
-from autotune.knobs.processes import PROCESSES
 from autotune.knobs.threads import INTEROP_THREADS, THREADS
 
 KNOBS: tuple[Knob, ...] = (

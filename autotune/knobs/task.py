@@ -36,7 +36,6 @@ class TaskFacts:
     """What rates count: ``samples``, or ``items`` where the task counts its own."""
     device: str
     """``cpu`` or ``cuda``."""
-    """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
     why_not_several: str | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.knobs import exported as to
+from autotune.knobs.backend import offered_processes
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.exported import CODE, Line, Plan, Said
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Chosen, Context, Count, Effect, Knob, powers_of_two
-from autotune.knobs.processes import offered_processes
 
 
 def _threads(context: Context) -> Choices:

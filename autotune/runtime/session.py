@@ -103,8 +103,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._join(init_method, timeout)
             self._notes.announce = announce and self.is_main
             for knob in self._knobs:
-                if knob.start is not None:
-                    change = knob.start(getattr(settings, knob.name), self._training)
+                value = getattr(settings, knob.name)
+                if knob.start is not None and knob.changes(value):
+                    change = knob.start(value, self._training)
                     self._keep(knob.name, change)
                     if change is not None:
                         self._training.started[knob.name] = change
@@ -320,7 +321,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         for knob in self._knobs:
             act = getattr(knob, hook)
             value = getattr(self.settings, knob.name)
-            if act is None or value == knob.neutral:
+            if act is None or not knob.changes(value):
                 continue
             self._keep(knob.name, act(value, item, self._training) if compared else Refused(OTHER[kind]))
 

@@ -1,14 +1,16 @@
-"""Memory layout: NHWC ("channels last") for what a model with two-dimensional convolutions gets.
+"""Convolutions: their memory layout, and cuDNN's own search for its fastest algorithms.
 
-Only the model's inputs are laid out, and convolutions pass the layout on. Weights, gradients, the optimizer's state and
-checkpoints lie as they always do: that costs 0 to 7 % of what converted weights would bring on CPUs.
+The layout is NHWC ("channels last") for what a model with two-dimensional convolutions gets. Only the model's inputs
+are laid out, and convolutions pass the layout on. Weights, gradients, the optimizer's state and checkpoints lie as they
+always do: that costs 0 to 7 % of what converted weights would bring on CPUs.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.knob import ROUNDING, Choices, Chosen, Context, Effect, Flag, Knob, unless
 
 if TYPE_CHECKING:
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
 
     from autotune.knobs.model_call import Call
 
-
-def _channels_last(context: Context) -> Choices:
-    return unless(None if context.task.has_convolutions else "the model has no convolutions", False, True)
+SWITCH = "torch.backends.cudnn.benchmark = True"
 
 
 def _layout_gain(settings: Chosen, context: Context) -> float:
@@ -28,7 +28,7 @@ def _layout_gain(settings: Chosen, context: Context) -> float:
 
 
 def has_image_convolutions(model: nn.Module) -> bool:
-    """Return whether ``model`` has convolutions over images."""
+    """Return True if ``model`` has convolutions over images."""
     from torch import nn
 
     return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
@@ -79,7 +79,9 @@ CHANNELS_LAST = Knob(
     kind=Flag(),
     neutral=False,
     applied="model",
-    choices=_channels_last,
+    choices=lambda context: unless(
+        None if context.task.has_convolutions else "the model has no convolutions", False, True
+    ),
     why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
     effect=Effect(0.20),
     gain=_layout_gain,
@@ -87,4 +89,48 @@ CHANNELS_LAST = Knob(
     keeps=ROUNDING,
     on_model=_on_model,
     plain=lambda _plan: "inputs = inputs.to(memory_format=torch.channels_last)",
+)
+
+
+def _cudnn_benchmark(context: Context) -> Choices:
+    reason = None
+    if not context.cuda:
+        reason = "no CUDA device"
+    elif not context.task.has_convolutions:
+        reason = "the model has no convolutions"
+    elif context.task.sample_variation > 1.5:
+        reason = "sample shapes vary: every new shape would be benchmarked again"
+    return unless(reason, False, True)
+
+
+def _start_cudnn(_value: bool, training: Training) -> Change | None:
+    """Switch it on; never in deterministic mode, which the user chose."""
+    import torch
+
+    if training.device.type != "cuda":
+        return Refused("no CUDA device")
+    if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
+        return Refused("deterministic algorithms are switched on")
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    return Changed(lambda: setattr(torch.backends.cudnn, "benchmark", before))
+
+
+CUDNN_BENCHMARK = Knob(
+    name="cudnn_benchmark",
+    what="let cuDNN time its algorithms",
+    offered="off, on, with a GPU and convolutions",
+    kind=Flag(),
+    neutral=False,
+    choices=_cudnn_benchmark,
+    devices=("cuda",),
+    why={True: "cuDNN keeps its fastest algorithms", False: "timing algorithms did not pay back"},
+    effect=Effect(0.08),
+    gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
+    keeps=ROUNDING,
+    start=_start_cudnn,
+    plain=lambda _plan: SWITCH,
+    export={
+        to.TRANSFORMERS: lambda plan: (to.Line(to.CODE, SWITCH),) if plan.settings.cudnn_benchmark else (),
+        to.LIGHTNING: to.argument(to.TRAINER, "benchmark", lambda settings: settings.cudnn_benchmark or None),
+    },
 )
