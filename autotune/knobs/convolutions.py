@@ -104,7 +104,7 @@ def _cudnn_benchmark(context: Context) -> Choices:
 
 
 def _start_cudnn(_value: bool, training: Training) -> Change | None:
-    """Switch it on; never in deterministic mode, which the user chose."""
+    """Set it; never in deterministic mode, which the user chose."""
     import torch
 
     if training.device.type != "cuda":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.knobs import affinity, constraints
+from autotune.knobs import binding, constraints
 from autotune.knobs.knob import Context, Knob, includes, powers_of_two
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS
@@ -67,7 +67,7 @@ class Space:
         """Return why the binding does nothing for these processes and threads; remembered, as every candidate asks."""
         key = settings.binding, settings.processes, settings.threads
         if key not in self._bindings:
-            reason = affinity.why_not(settings, self.context.inventory)
+            reason = binding.why_not(settings, self.context.inventory)
             self._bindings[key] = reason and f"binding={settings.binding}: {reason}"
         return self._bindings[key]
 
@@ -125,7 +125,7 @@ class Space:
 
     @functools.cached_property
     def _open(self) -> tuple[str, ...]:
-        """The moves of which there is more than one choice."""
+        """Return the moves of which there is more than one choice."""
         choices = {name: len(values) for name, values in self.values.items()}
         choices |= {SHAPE: choices["processes"] * choices["threads"], GLOBAL_BATCH: len(self.global_batches)}
         return tuple(move for move in MOVES if choices[move] > 1)

@@ -10,10 +10,9 @@ from autotune.knobs.convolutions import CHANNELS_LAST, CUDNN_BENCHMARK
 from autotune.knobs.knob import Knob
 from autotune.knobs.loader import BATCH_SIZE, NUM_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
 from autotune.knobs.matmul_precision import MATMUL_PRECISION
-from autotune.knobs.omp_wait_policy import OMP_WAIT
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
 from autotune.knobs.precision import PRECISION
-from autotune.knobs.threads import INTEROP_THREADS, THREADS
+from autotune.knobs.threads import INTEROP_THREADS, OMP_WAIT, THREADS
 
 KNOBS: tuple[Knob, ...] = (
     PROCESSES,

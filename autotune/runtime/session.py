@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.environment import DISABLE, overrides
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs import precision
-from autotune.knobs.affinity import own_affinity
+from autotune.knobs.binding import own_affinity
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints, loaders, processes, sharing
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes

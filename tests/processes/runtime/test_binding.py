@@ -15,7 +15,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from autotune.knobs import binding
-from autotune.knobs.affinity import VARIABLE, AffinityPlan
+from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.launch.command import system_tools
 from autotune.runtime.session import Session

@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
 from autotune.knobs import compile as compiling
-from autotune.knobs.affinity import VARIABLE, AffinityPlan
+from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.task import Fingerprint
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import quiet

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.knobs.affinity import (
+from autotune.knobs.binding import (
     BINDINGS,
     LOCAL_RANKS,
     VARIABLE,
@@ -20,7 +20,7 @@ from autotune.knobs.affinity import (
     why_not,
     why_not_offered,
 )
-from autotune.knobs.affinity import plan_of as given_plan
+from autotune.knobs.binding import plan_of as given_plan
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 from benchmarks.simulation.simulator import GIB, inventory
