@@ -70,6 +70,13 @@ class Scaled:
         for optimizer in self.optimizers:
             self.plugin.on_optimizer(optimizer)
 
+    def step(self, loss: torch.Tensor) -> None:
+        """Run the backward pass of ``loss``, make a step of each optimizer and forget the gradients."""
+        self.plugin.backward(loss)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
     @property
     def values(self) -> list[float]:
         """The weights."""
@@ -78,13 +85,10 @@ class Scaled:
 
 def test_scaler_skips_infinite_gradients_and_says_so() -> None:
     one = Scaled()
-    one.plugin.backward((one.weights[0] * torch.inf).sum())
-    one.optimizers[0].step()
+    one.step((one.weights[0] * torch.inf).sum())
     one.plugin.settle()
     assert (one.plugin.skipped_steps, one.values, one.plugin.scaler.get_scale()) == (1, [1.0], 4.0)
-    one.optimizers[0].zero_grad()
-    one.plugin.backward(one.weights[0].sum())
-    one.optimizers[0].step()
+    one.step(one.weights[0].sum())
     one.plugin.settle()
     assert (one.plugin.skipped_steps, one.values) == (1, [0.5])
 
@@ -93,10 +97,7 @@ def test_two_optimizers_share_one_scale_per_step() -> None:
     two = Scaled(2)
     two.plugin.scaler.set_growth_interval(1)
     for _ in range(2):
-        two.plugin.backward(two.weights[0].sum() + two.weights[1].sum())
-        for optimizer in two.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        two.step(two.weights[0].sum() + two.weights[1].sum())
     assert two.values == [0.0, 0.0]
 
 
@@ -119,18 +120,15 @@ def test_a_step_left_out_after_clipping_leaves_no_trace(cleared: bool) -> None:
     one.plugin.unscale(one.optimizers)  # and no step: a bad batch
     if cleared:
         one.optimizers[0].zero_grad()
-    one.plugin.backward(0.5 * one.weights[0].sum())
-    one.optimizers[0].step()
+    one.step(0.5 * one.weights[0].sum())
     assert one.values == [0.5 if cleared else 0.25]
 
 
 def test_a_schedule_goes_on_though_steps_are_skipped() -> None:
     one = Scaled(lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(one.optimizers[0], 1, gamma=0.5)
-    one.plugin.backward(one.weights[0].sum())
-    one.optimizers[0].step()
-    one.plugin.backward((one.weights[0] * torch.inf).sum())
-    one.optimizers[0].step()
+    one.step(one.weights[0].sum())
+    one.step((one.weights[0] * torch.inf).sum())
     scheduler.step()
     assert (one.plugin.skipped_steps, scheduler.get_last_lr()) == (0, [0.5])
 
