@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotune.knobs import exported as to
 from autotune.knobs.change import Affinity, Change, Training
+from autotune.knobs.choices import Choices, by_reason
 from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
-from autotune.knobs.knob import Choices, Chosen, Context, Effect, Knob, Word, by_reason
+from autotune.knobs.knob import Chosen, Context, Effect, Knob, Word
 from autotune.probes.facts import Inventory, LogicalCpu
 
 if TYPE_CHECKING:

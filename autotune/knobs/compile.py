@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.choices import unless
 from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
-from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word, unless
+from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
 from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
 
@@ -171,8 +172,9 @@ class Compiled(Change):
         try:
             outputs = self._compiled(*arguments, **options)
         except Exception as error:
-            if not isinstance(error, _compiler_errors()):
-                raise
+            exceptions = sys.modules.get("torch._dynamo.exc")
+            if not isinstance(error, getattr(exceptions, "TorchDynamoException", ())):
+                raise  # the model's own
             self._failed(error)
             return plain(*arguments, **options)
         self.calls += 1
@@ -180,7 +182,7 @@ class Compiled(Change):
         return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, outputs) if self.graphs else outputs
 
     def _serves(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Return whether the compiled call is for this one: a training step of the first one's shapes."""
+        """Return True if the compiled call is for this one: a training step of the first one's shapes."""
         import torch
 
         if not torch.is_grad_enabled():
@@ -213,13 +215,12 @@ class Compiled(Change):
 
 def use_cache(folder: str) -> Callable[[], None]:
     """Let PyTorch's compiler keep what it makes in ``folder``. Return how to undo it."""
-    before = os.environ.get(CACHE_VARIABLE)
+    before = {name: value for name, value in os.environ.items() if name == CACHE_VARIABLE}
     os.environ[CACHE_VARIABLE] = folder
 
     def undo() -> None:
         os.environ.pop(CACHE_VARIABLE, None)
-        if before is not None:
-            os.environ[CACHE_VARIABLE] = before
+        os.environ.update(before)
 
     return undo
 
@@ -243,12 +244,6 @@ def compiled_graphs() -> int:
     """Return the number of graphs that were compiled in this process so far."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return int(counters.get("stats", {}).get("unique_graphs", 0))
-
-
-def _compiler_errors() -> tuple[type[BaseException], ...]:
-    """Return what the compiler raises if it fails, and the model does not."""
-    exceptions: Any = sys.modules.get("torch._dynamo.exc")
-    return (exceptions.TorchDynamoException,) if exceptions is not None else ()
 
 
 def _drop_headers(folder: str) -> None:

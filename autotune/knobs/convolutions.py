@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
-from autotune.knobs.knob import ROUNDING, Choices, Chosen, Context, Effect, Flag, Knob, unless
+from autotune.knobs.choices import Choices, unless
+from autotune.knobs.knob import ROUNDING, Chosen, Context, Effect, Flag, Knob
 
 if TYPE_CHECKING:
     from torch import nn

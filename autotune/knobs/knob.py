@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autotune.knobs.change import Change, Training
+from autotune.knobs.choices import Choices
 from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
@@ -62,25 +63,6 @@ class Context:
     def cuda(self) -> bool:
         """Return True if trials run on a CUDA device."""
         return self.task.device == "cuda"
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Values offered for one knob and, for each value left out, the reason."""
-
-    values: tuple[Any, ...]
-    left_out: tuple[tuple[Any, str], ...] = ()
-
-
-def by_reason(reasons: Mapping[Any, str | None]) -> Choices:
-    """Offer the values that have no reason against them, and leave out the others."""
-    left_out = tuple((value, reason) for value, reason in reasons.items() if reason is not None)
-    return Choices(tuple(value for value, reason in reasons.items() if reason is None), left_out)
-
-
-def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
-    """Offer ``neutral`` and ``others``; ``neutral`` alone if there is a ``reason`` against the others."""
-    return by_reason({neutral: None, **dict.fromkeys(others, reason)})
 
 
 @dataclass(frozen=True)
@@ -149,10 +131,6 @@ def no_gain(_settings: Chosen, _context: Context) -> float:
     return 0.0
 
 
-def _not_explained(_before: Any, _after: Any, _settings: Chosen) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Knob:
     """One knob.
@@ -205,7 +183,7 @@ class Knob:
     usual: Any = None
     unsaid: Callable[[Inventory], Any] | None = field(default=None, repr=False)
     fitted: Callable[[Any, Inventory], Any] = field(default=lambda value, _inventory: value, repr=False)
-    explained: Callable[[Any, Any, Chosen], str | None] = field(default=_not_explained, repr=False)
+    explained: Callable[[Any, Any, Chosen], str | None] | None = field(default=None, repr=False)
     follows: bool = False
     effect: Effect | None = None
     gain: Callable[[Chosen, Context], float] = field(default=no_gain, repr=False)
@@ -257,14 +235,8 @@ class Knob:
 
     def reason(self, before: Any, after: Any, settings: Chosen) -> str:
         """Return why moving from ``before`` to the ``after`` of ``settings`` helps."""
-        explained = self.explained(before, after, settings)
-        if explained is not None:
+        if self.explained is not None and (explained := self.explained(before, after, settings)):
             return explained
         if after in self.why:
             return self.why[after]
         return self.why[MORE if before is None or after > before else LESS]
-
-
-def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, ... up to and including ``most``."""
-    return [1 << k for k in range(most.bit_length()) if 1 << k <= most]

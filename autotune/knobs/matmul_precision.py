@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
-from autotune.knobs.knob import TRACKING, Choices, Chosen, Context, Effect, Knob, Word, unless
+from autotune.knobs.choices import Choices, unless
+from autotune.knobs.knob import TRACKING, Chosen, Context, Effect, Knob, Word
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
 if TYPE_CHECKING:
