@@ -148,16 +148,11 @@ def offered_processes(context: Context) -> Choices:
         return unless(task.why_not_several, own, *(count for count in (1, *candidates) if count != own))
     if not candidates:
         return unless(f"the budget is one {'GPU' if context.cuda else 'CPU'}", 1, 2)
-    if reason := _no_backend(context):
-        return unless(reason, 1, *candidates)
+    missing = [why_not_usable(context.inventory, name) for name in offered_backends(context).values]
+    if all(missing):
+        return unless(missing[0], 1, *candidates)
     divides = f"does not divide the global batch of {batch} equally"
     return by_reason({count: divides if batch % count else None for count in (1, *candidates)})
-
-
-def _no_backend(context: Context) -> str | None:
-    """Return why no backend at all is usable, in the words of the first one offered; None if one is."""
-    reasons = [why_not_usable(context.inventory, name) for name in offered_backends(context).values]
-    return reasons[0] if all(reasons) else None
 
 
 def _accelerate(plan: Plan) -> Said:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-    from torch.optim import Optimizer
 
 
 @dataclass(frozen=True)
@@ -66,18 +65,14 @@ class Refused(Changed):
 
 @dataclass
 class Training:
-    """State that the knobs of one session share.
+    """What the knobs of one session share.
 
     Attributes:
-        device: of models and batches.
+        device: where models and batches are.
         affinity: the CPUs that this process was started on; None if it is not bound.
         started: changes of the process as a whole, by knob.
-        changes: all that were made, oldest first.
-        optimizers: those that are prepared.
     """
 
     device: torch.device
     affinity: Affinity | None = None
     started: dict[str, Change] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-    optimizers: list[Optimizer] = field(default_factory=list)

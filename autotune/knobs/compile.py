@@ -175,7 +175,8 @@ class Compiled(Change):
             exceptions = sys.modules.get("torch._dynamo.exc")
             if not isinstance(error, getattr(exceptions, "TorchDynamoException", ())):
                 raise  # the model's own
-            self._failed(error)
+            self._compiled, self._failure = None, words(error)
+            _drop_headers(os.environ.get(CACHE_VARIABLE, ""))  # what a killed process left half written fails no other
             return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
@@ -192,11 +193,6 @@ class Compiled(Change):
             self._shapes = shapes
         self.others += shapes != self._shapes
         return shapes == self._shapes
-
-    def _failed(self, error: Exception) -> None:
-        """Run as before from now on. What a killed process has left half written fails no other compile."""
-        self._compiled, self._failure = None, words(error)
-        _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
 
     def why_not(self) -> str | None:
         """Return why training does not run compiled, or None: known after at least one forward."""

@@ -92,11 +92,10 @@ def in_shells(*names: str) -> dict[str, Row]:
 def variables(plan: Plan, *names: str) -> Said:
     """Return a line of each variable of ``names`` that the plan has. Libraries that are preloaded already stay."""
     kept = {"LD_PRELOAD": '"${LD_PRELOAD:+$LD_PRELOAD:}"'}
-    found = {name: value for name, value in plan.environment.items() if name in names}
-    return tuple(Line(ENVIRONMENT, f"{n}={kept.get(n, '')}{shlex.quote(value)}") for n, value in found.items())
+    found = [(name, value) for name, value in plan.environment.items() if name in names]
+    return tuple(Line(ENVIRONMENT, f"{name}={kept.get(name, '')}{shlex.quote(value)}") for name, value in found)
 
 
 def before_python(plan: Plan, *names: str) -> str:
     """Return the variables ``names``, which must be there when Python starts."""
-    found = {name: value for name, value in plan.environment.items() if name in names}
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.environment.items() if name in names)

@@ -7,7 +7,6 @@ scaling of a session go through it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -123,43 +122,38 @@ class _Tf32(Precision):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self._undo = _allow_tf32() if device.type == "cuda" else None
+        self._restore = contextlib.ExitStack()
+        if device.type == "cuda":
+            self._switch()
+
+    def _switch(self) -> None:
+        """Use TF32 for matrix products and convolutions.
+
+        PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
+        """
+        import torch
+
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        self._restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
+        try:
+            own = torch.get_float32_matmul_precision()
+        except RuntimeError:
+            self._restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
+            matmul.fp32_precision = "tf32"
+        else:
+            self._restore.callback(torch.set_float32_matmul_precision, own)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the old switch announces its successor, which 2.4 does not have
+                torch.set_float32_matmul_precision("high")
+        cudnn.allow_tf32 = True
 
     def why_not(self) -> str | None:
         """Return the reason on other devices: TF32 exists on CUDA devices only."""
-        return None if self._undo else "no CUDA device"
+        return None if self.device.type == "cuda" else "no CUDA device"
 
     def undo(self) -> None:
         """Put the switches back."""
-        if self._undo is not None:
-            self._undo()
-
-
-def _allow_tf32() -> Callable[[], None]:
-    """Use TF32 for matrix products and convolutions. Return how to undo it.
-
-    PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
-    """
-    import torch
-
-    matmul, before = torch.backends.cuda.matmul, torch.backends.cudnn.allow_tf32
-    try:
-        own = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        put_back = functools.partial(setattr, matmul, "fp32_precision", matmul.fp32_precision)
-        matmul.fp32_precision = "tf32"
-    else:
-        put_back = functools.partial(torch.set_float32_matmul_precision, own)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the old switch announces its successor, which 2.4 does not have
-            torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
-
-    def undo() -> None:
-        torch.backends.cudnn.allow_tf32 = before
-        put_back()
-
-    return undo
+        self._restore.close()
 
 
 class _Bf16(Precision):
@@ -265,7 +259,7 @@ class _Fp16(_Bf16):
         if self._off:
             return None
         own, instance = optimizer.step, vars(optimizer)
-        before = instance.get("step")
+        before = {name: value for name, value in instance.items() if name == "step"}
 
         def step(_optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
             return self.step(optimizer, own, *arguments, **options)
@@ -275,7 +269,7 @@ class _Fp16(_Bf16):
         def put_back() -> None:
             if instance.get("step") is scaled:
                 del instance["step"]
-                instance.update({"step": before} if before is not None else {})
+                instance.update(before)
 
         return Changed(put_back)
 

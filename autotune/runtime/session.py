@@ -98,7 +98,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._in_force: dict[str, list[Change]] = {}
         self._restore = contextlib.ExitStack()
         self._training = Training(self.device, own_affinity(os.environ))
-        self.optimizers = self._training.optimizers
+        self.optimizers: list[Optimizer] = []
         try:
             self._join(init_method, timeout)
             self._notes.announce = announce and self.is_main
@@ -138,7 +138,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Remember a change, to be undone at the end; note why it did not take effect."""
         if change is not None:
             self._restore.callback(change.undo)
-            self._training.changes.append(change)
             self._in_force.setdefault(knob, []).append(change)
             self._notes.not_applied(knob, change.why_not())
 

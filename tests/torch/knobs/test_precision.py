@@ -31,25 +31,18 @@ def test_precision_is_read_back(name: str, applied: bool) -> None:
 
 
 def test_bf16_on_cpu_equals_a_plain_autocast_loop_bit_by_bit() -> None:
-    data = dataset(64)
-    plain = network()
+    plain, tuned, loader = network(), network(), torch.utils.data.DataLoader(dataset(64), batch_size=16)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
-    for start in range(0, 64, 16):
-        inputs, targets = data[start : start + 16]
+    for inputs, targets in loader:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             outputs = plain(inputs)
         nn.functional.mse_loss(outputs.float(), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
     with Session(quiet(precision="bf16", batch_size=16), device="cpu") as session:
-        tuned = network()
-        model, ours, loader = session.prepare(
-            tuned,
-            torch.optim.AdamW(tuned.parameters(), lr=1e-2),
-            torch.utils.data.DataLoader(data, batch_size=16),
-        )
-        for inputs, targets in loader:
-            outputs = model(inputs)
+        ours = torch.optim.AdamW(tuned.parameters(), lr=1e-2)
+        for inputs, targets in session.prepare(tuned, ours, loader)[2]:
+            outputs = tuned(inputs)
             assert outputs.dtype is torch.float32
             session.backward(nn.functional.mse_loss(outputs, targets))
             ours.step()

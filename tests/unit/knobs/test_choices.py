@@ -46,6 +46,10 @@ def test_every_level_is_known():
 
 LONG = context(inventory(), 64, train_seconds=36_000.0)
 TWO, ONE = context(inventory(), 64), context(inventory(1, 1), 64)
+BESIDE, GPU = replace(TWO, neighbours=0.9), replace(with_gpu((9, 0)), budget_seconds=180.0)
+SPINNING = replace(with_software(environment=(("GOMP_SPINCOUNT", "0"),)), neighbours=0.9)
+MODES = ("off", "reduce-overhead", "default", "max-autotune")
+LONG_COMPILE = "took 90 s, and search and proof with it do not fit into 180 s: --budget 10m"
 OFFERED = [
     ("threads", TWO, (1, 2), {}),
     ("threads", ONE, (1,), {}),
@@ -64,6 +68,10 @@ OFFERED = [
     ("precision", with_gpu((6, 1)), ("fp32",), {"fp16": "needs capability 7.0, the GPU has 6.1"}),
     ("precision", with_gpu((7, 5)), ("fp32", "fp16"), {}),
     ("precision", with_gpu((8, 0)), ("fp32", "tf32", "bf16", "fp16"), {}),
+    ("omp_wait_policy", TWO, ("default",), {"passive": "take 0.3 CPUs or more; before the search they took 0.0"}),
+    ("omp_wait_policy", BESIDE, ("default", "passive"), {}),
+    ("omp_wait_policy", SPINNING, ("default",), {"passive": "GOMP_SPINCOUNT=0 is yours and stays"}),
+    ("omp_wait_policy", replace(GPU, neighbours=0.9), ("default",), {"passive": "training is on the GPU"}),
     ("pin_memory", TWO, (False,), {True: "only serves copies to an accelerator"}),
     ("pin_memory", with_gpu((8, 0)), (False, True), {}),
     ("channels_last", TWO, (False,), {True: "the model has no convolutions"}),
@@ -76,6 +84,11 @@ OFFERED = [
     ("compile", with_software(compiler=None), ("off",), {"default": "no C++ compiler"}),
     ("compile", replace(LONG, budget_seconds=90.0), ("off",), {"default": "does not fit into 90 s: --budget 10m"}),
     ("compile", replace(LONG, budget_seconds=300.0), ("off", "default"), {}),
+    ("compile", GPU, MODES, {}),
+    ("compile", replace(GPU, compile_seconds=20.0), MODES, {}),
+    ("compile", replace(GPU, compile_seconds=90.0), ("off",), dict.fromkeys(MODES[1:], LONG_COMPILE)),
+    ("compile", replace(GPU, compile_seconds=math.inf), ("off",), {"max-autotune": "did not come to its end"}),
+    ("compile", replace(GPU, budget_seconds=30.0), ("off",), {"default": "may not fit into 30 s: --budget 3m"}),
     ("compile", with_gpu((6, 1)), ("off",), {"default": "Triton needs capability 7.0"}),
     ("compile", with_gpu((9, 0), batch_shapes=3), ("off",), {"default": "shapes change from batch to batch"}),
 ]
@@ -99,48 +112,9 @@ def test_fast_cores_alone_are_a_number_of_threads():
     assert {2, 4, 8} <= set(offered("threads", context(hybrid, 64)))
 
 
-def test_threads_beyond_what_torch_would_take():
-    """A sandbox may show torch one CPU of eight."""
-    host = inventory(8, 8)
-    where = context(replace(host, software=replace(host.software, default_threads=1)), 64)
-    assert 8 in offered("threads", where)
-
-
-def test_threads_that_sleep_compete_beside_other_processes_only():
-    quiet = context(inventory(), 64)
-    beside = replace(quiet, neighbours=0.9)
-    assert offered("omp_wait_policy", quiet) == ("default",)
-    little = reasons("omp_wait_policy", replace(quiet, neighbours=0.12))["passive"]
-    assert "take 0.3 CPUs or more" in little
-    assert "they took 0.1" in little
-    assert offered("omp_wait_policy", beside) == ("default", "passive")
-    host = inventory()
-    own = replace(host, software=replace(host.software, environment=(("GOMP_SPINCOUNT", "0"),)))
-    assert offered("omp_wait_policy", replace(beside, inventory=own)) == ("default",)
-    assert offered("omp_wait_policy", replace(with_gpu((8, 0)), neighbours=0.9)) == ("default",)
-
-
 def test_threads_that_sleep_mean_nothing_to_one_thread():
     assert Settings(threads=1, omp_wait_policy="passive") == Settings(threads=1)
     assert Settings(threads=2, omp_wait_policy="passive").inherited != Settings(threads=2).inherited
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, None),
-        ({"compile_seconds": 20.0}, None),
-        ({"compile_seconds": 90.0}, "took 90 s, and search and proof with it do not fit into 180 s: --budget 10m"),
-        ({"compile_seconds": math.inf}, "did not come to its end"),
-        ({"budget_seconds": 30.0}, "may not fit into 30 s: --budget 3m"),
-    ],
-    ids=str,
-)
-def test_on_gpus_compile_competes_as_far_as_there_is_time(changes, words):
-    where = replace(with_gpu((9, 0)), **{"budget_seconds": 180.0, **changes})
-    modes = ("off", "reduce-overhead", "default", "max-autotune")
-    assert offered("compile", where) == (("off",) if words else modes)
-    assert words is None or all(words in reason for reason in reasons("compile", where).values())
 
 
 @pytest.mark.parametrize("own", [0, 1, 2])

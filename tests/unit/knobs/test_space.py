@@ -174,16 +174,12 @@ def exchanges(found) -> set[tuple[int, str | None]]:
     return {(settings.processes, settings.backend) for settings in found}
 
 
-def test_the_first_processes_may_start_with_any_backend():
-    space = build(context(with_mpi(2, 2), 64), "safe")
-    found = [settings for _, settings in space.moves(space.context.baseline, far=True)]
+def test_backends_move_alone_and_stay_when_processes_move_and_the_first_processes_take_any():
+    alone = build(context(with_mpi(2, 2), 64), "safe")
+    found = [settings for _, settings in alone.moves(alone.context.baseline, far=True)]
     assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
-
-
-def test_backends_move_alone_and_stay_when_processes_move():
-    space = build(context(with_mpi(), 64), "safe")
     by_mpi = Settings(processes=2, threads=1, backend="mpi", batch_size=32)
-    moved = list(space.moves(by_mpi, far=True))
+    moved = list(build(context(with_mpi(), 64), "safe").moves(by_mpi, far=True))
     assert [settings.difference(by_mpi) for what, settings in moved if what == "backend"] == [
         {"backend": ("gloo", "mpi")}
     ]
