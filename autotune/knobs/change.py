@@ -34,26 +34,25 @@ class Change:
         """Put back what was changed."""
 
 
+@dataclass(frozen=True, eq=False)
 class Changed(Change):
     """A change that two functions make up.
 
-    Args:
+    Attributes:
         back: puts back what was changed.
         read: returns why the value is not in force now, or None.
     """
 
-    def __init__(
-        self, back: Callable[[], object] = lambda: None, read: Callable[[], str | None] = lambda: None
-    ) -> None:
-        self._back, self._read = back, read
+    back: Callable[[], object] = lambda: None
+    read: Callable[[], str | None] = lambda: None
 
     def why_not(self) -> str | None:
         """Read back: return why the value is not in force now, or None."""
-        return self._read()
+        return self.read()
 
     def undo(self) -> None:
         """Put back what was changed."""
-        self._back()
+        self.back()
 
 
 class Refused(Changed):

@@ -196,14 +196,13 @@ class Compiled(Change):
 
     def why_not(self) -> str | None:
         """Return why training does not run compiled, or None: known after at least one forward."""
-        if self._failure is not None or not self.calls + self.others:
+        calls = self.calls + self.others
+        if self._failure is not None or not calls:
             return self._failure
         if not compiled_graphs():
             return "no graph was compiled; the model ran as before"
-        if self.others > OTHER_SHAPES * (self.calls + self.others):
-            return (
-                f"{self.others} of {self.calls + self.others} calls had other shapes than the first and ran as before"
-            )
+        if self.others > OTHER_SHAPES * calls:
+            return f"{self.others} of {calls} calls had other shapes than the first and ran as before"
         if self.recompiles:
             return f"the model was compiled again {self.recompiles} times, for something that changes with the steps"
         return None

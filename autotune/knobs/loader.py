@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import exported as to
 from autotune.knobs.change import Refused, Training
-from autotune.knobs.choices import Choices, powers_of_two, unless
+from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
 from autotune.knobs.exported import Plan
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Chosen, Context, Count, Effect, Flag, Knob, Word
 
@@ -26,7 +26,7 @@ def _num_workers(context: Context) -> Choices:
     most = min(budget, 32)
     if task.iterable:
         own = context.baseline.num_workers
-        return Choices((own,), ((own + 1, "more workers would make other batches of an iterable dataset"),))
+        return unless("more workers would make other batches of an iterable dataset", own, own + 1)
     counts = {0, 1, *powers_of_two(most), *(most * k // 4 for k in (1, 2, 3, 4))}
     if most <= 4:
         counts |= set(range(most + 1))
@@ -95,15 +95,13 @@ def _worker_start(context: Context) -> Choices:
         reason = "it is the default here"
     elif software.platform != "linux":
         reason = f"not safe on {software.platform}"
-    forked = unless(reason, "default", "fork")
-    return Choices(forked.values, (*forked.left_out, *((method, fresh) for method in START_METHODS[2:])))
+    return by_reason({"default": None, "fork": reason, "spawn": fresh, "forkserver": fresh})
 
 
 def _started(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
     """Set it if the user has not chosen one."""
     chosen = loader.multiprocessing_context is not None or loader.num_workers > 0
-    wanted = settings.worker_start != "default" and settings.num_workers > 0
-    return {"multiprocessing_context": settings.worker_start} if wanted and not chosen else {}
+    return {} if chosen or settings.worker_start == "default" else {"multiprocessing_context": settings.worker_start}
 
 
 WORKER_START = Knob(

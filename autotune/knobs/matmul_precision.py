@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, unless
-from autotune.knobs.knob import TRACKING, Chosen, Context, Effect, Knob, Word
+from autotune.knobs.knob import TRACKING, Context, Effect, Knob, Word
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ SWITCH = 'torch.set_float32_matmul_precision("{}")'
 def _matmul_precision(context: Context) -> Choices:
     reason = None if native_bf16(context.inventory) else "this CPU has no bfloat16 instructions"
     return unless("precision=tf32 does this on GPUs" if context.cuda else reason, "highest", "medium")
-
-
-def _matmul_gain(settings: Chosen, context: Context) -> float:
-    return 0.0 if settings.matmul_precision == "highest" else PRECISION_GAIN[context.task.device]["bf16"]
 
 
 def _on_model(value: str, _model: nn.Module, training: Training) -> Change | None:
@@ -63,7 +59,9 @@ MATMUL_PRECISION = Knob(
     why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
     loss_tolerance={"medium": 0.05},
     effect=Effect(0.20),
-    gain=_matmul_gain,
+    gain=lambda settings, context: (
+        PRECISION_GAIN[context.task.device]["bf16"] if settings.matmul_precision == "medium" else 0.0
+    ),
     keeps=TRACKING,
     on_model=_on_model,
     plain=lambda plan: SWITCH.format(plan.settings.matmul_precision),

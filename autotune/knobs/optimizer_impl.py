@@ -46,12 +46,10 @@ class _Switched(Change):
         self._why_not: str | None = None
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._leaves_check = CHECK not in vars(optimizer)
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._begin),
-            optimizer.register_step_post_hook(lambda *_: self._put_back()),
-        ]
+        self._before = optimizer.register_step_pre_hook(self._begin)
+        self._after = optimizer.register_step_post_hook(lambda *_: self._put_back())
         after: Any = optimizer._optimizer_step_post_hooks
-        after.move_to_end(next(reversed(after)), last=False)  # the user's own hooks see the user's own flags
+        after.move_to_end(self._after.id, last=False)  # the user's own hooks see the user's own flags
 
     def why_not(self) -> str | None:
         """Return why steps are made by the user's own implementation, or None."""
@@ -60,8 +58,8 @@ class _Switched(Change):
     def undo(self) -> None:
         """Leave the optimizer as it was."""
         self._put_back()
-        for hook in self._hooks:
-            hook.remove()
+        self._before.remove()
+        self._after.remove()
         if self._leaves_check:
             vars(self._optimizer).pop(CHECK, None)
 
@@ -70,7 +68,7 @@ class _Switched(Change):
         closure = len(arguments) > 1 or options  # makes its gradients inside the step
         scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
         last = next(reversed(optimizer._optimizer_step_pre_hooks))  # a later hook than ours may change gradients
-        if closure or scaled or last != self._hooks[0].id or not self._serves():
+        if closure or scaled or last != self._before.id or not self._serves():
             return
         for group in optimizer.param_groups:
             held = {flag: group[flag] for flag in FLAGS if flag in group}
