@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotune.knobs import exported as to
 from autotune.knobs.change import Affinity, Change, Training
-from autotune.knobs.choices import Choices, by_reason
+from autotune.knobs.choices import by_reason
 from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
-from autotune.knobs.knob import Chosen, Context, Effect, Knob, Word
+from autotune.knobs.knob import Chosen, Effect, Knob, Word
 from autotune.probes.facts import Inventory, LogicalCpu
 
 if TYPE_CHECKING:
@@ -87,10 +87,9 @@ def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
     return AffinityPlan(inventory.budget.cpus, tuple(affinities))
 
 
-def why_not_offered(inventory: Inventory) -> dict[str, str]:
-    """Return ``{binding: reason}`` for every binding that no settings could use on this machine."""
-    budget, cores = inventory.budget, _cores(inventory)
-    reason = ""
+def why_not_offered(inventory: Inventory) -> dict[str, str | None]:
+    """Return why no settings could use a binding on this machine, or None, for every binding."""
+    budget, cores, reason = inventory.budget, _cores(inventory), None
     if inventory.software.platform != "linux":
         reason = "only Linux binds processes to CPUs"
     elif len(budget.cpus) < 2:
@@ -99,19 +98,19 @@ def why_not_offered(inventory: Inventory) -> dict[str, str]:
         reason = "the kernel does not say where the CPUs are"
     elif budget.threads < len(budget.cpus):
         reason = f"a CPU quota of {budget.quota:g} moves over {len(budget.cpus)} CPUs: a fixed few may be a neighbour's"
-    if reason:
-        return {"cores": reason, "numa": reason}
-    nodes = {cpu.node for core in cores for cpu in core}
-    return {} if len(nodes) > 1 else {"numa": "the allowed CPUs lie on one NUMA node"}
+    several = len({cpu.node for core in cores for cpu in core}) > 1
+    return {
+        "none": None,
+        "cores": reason,
+        "numa": reason or (None if several else "the allowed CPUs lie on one NUMA node"),
+    }
 
 
 def why_not(settings: Chosen, inventory: Inventory) -> str | None:
     """Return why the binding of ``settings`` cannot be done here or would change nothing; None if it does its work."""
     binding, count, threads = settings.binding, settings.processes, settings.threads
-    if binding == "none":
-        return None
-    reason = why_not_offered(inventory).get(binding)
-    if reason is not None:
+    reason = why_not_offered(inventory)[binding]
+    if binding == "none" or reason is not None:
         return reason
     if count * threads > len(inventory.budget.cpus):
         return f"{count} x {threads} threads need CPUs of their own"
@@ -342,11 +341,6 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
     return {"worker_init_fn": bound.workers[-1]}
 
 
-def _binding(context: Context) -> Choices:
-    reasons = why_not_offered(context.inventory)
-    return by_reason({name: reasons.get(name) for name in BINDINGS})
-
-
 def _torchrun(plan: Plan) -> Said:
     return () if plan.settings.binding == "none" else (Line(COMMAND),)
 
@@ -369,7 +363,7 @@ BINDING = Knob(
     kind=Word(BINDINGS),
     neutral="none",
     applied="launch",
-    choices=_binding,
+    choices=lambda context: by_reason(why_not_offered(context.inventory)),
     follows=True,
     why={
         "cores": "each process keeps its cores and caches",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, unless
-from autotune.knobs.knob import ROUNDING, Chosen, Context, Effect, Flag, Knob
+from autotune.knobs.knob import ROUNDING, Context, Effect, Flag, Knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from autotune.knobs.model_call import Call
 
 SWITCH = "torch.backends.cudnn.benchmark = True"
-
-
-def _layout_gain(settings: Chosen, context: Context) -> float:
-    plain = context.cuda and settings.precision in ("fp32", "tf32")
-    share = 0.02 if plain else 0.10
-    return share if settings.channels_last else 0.0
 
 
 def has_image_convolutions(model: nn.Module) -> bool:
@@ -85,7 +79,9 @@ CHANNELS_LAST = Knob(
     ),
     why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
     effect=Effect(0.20),
-    gain=_layout_gain,
+    gain=lambda settings, context: (
+        settings.channels_last * (0.02 if context.cuda and settings.precision in ("fp32", "tf32") else 0.10)
+    ),
     changes_memory=("host", "device", "shm"),
     keeps=ROUNDING,
     on_model=_on_model,

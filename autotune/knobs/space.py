@@ -154,9 +154,9 @@ class Space:
         """
         found: list[Changes] = []
         own, workers = (settings.processes, settings.threads), settings.num_workers
-        backends = self.values["backend"]
+        offered = self.values["backend"]
+        backends = (settings.backend,) if settings.backend in offered else offered
         for processes in self.values["processes"]:
-            exchanges = (settings.backend,) if settings.backend in backends else backends
             share = workers * settings.processes // processes
             shared = max((count for count in self.values["num_workers"] if count <= share), default=workers)
             each: Changes = {"processes": processes, "batch_size": max(1, settings.global_batch // processes)}
@@ -165,7 +165,7 @@ class Space:
                 for threads in self.values["threads"]
                 if (processes, threads) != own
                 for count in ((shared, workers) if workers else (shared,))
-                for backend in (exchanges if processes > 1 else (None,))
+                for backend in (backends if processes > 1 else (None,))
             ]
         return found
 

@@ -32,6 +32,11 @@ def with_software(**changes) -> Context:
     return context(replace(host, software=replace(host.software, **changes)), 64, train_seconds=36_000.0)
 
 
+def stream(own: int) -> Context:
+    where = context(inventory(), 64, iterable=True)
+    return replace(where, baseline=where.baseline.but(num_workers=own))
+
+
 def offered(name: str, where: Context) -> tuple:
     return BY_NAME[name].choices(where).values
 
@@ -59,6 +64,7 @@ OFFERED = [
     ("processes", context(inventory(4, 4), 50), (1, 2), {4: "does not divide the global batch of 50 equally"}),
     ("processes", with_software(backends=()), (1,), {2: "torch.distributed has no gloo backend here"}),
     ("num_workers", TWO, (0, 1, 2), {}),
+    *(("num_workers", stream(own), (own,), {own + 1: "other batches of an iterable dataset"}) for own in (0, 1, 2)),
     ("binding", TWO, ("none", "cores"), {"numa": "the allowed CPUs lie on one NUMA node"}),
     ("binding", ONE, ("none",), {}),
     ("binding", context(inventory(16, 8, sockets=2), 64), ("none", "cores", "numa"), {}),
@@ -117,14 +123,6 @@ def test_threads_that_sleep_mean_nothing_to_one_thread():
     assert Settings(threads=2, omp_wait_policy="passive").inherited != Settings(threads=2).inherited
 
 
-@pytest.mark.parametrize("own", [0, 1, 2])
-def test_the_batches_of_a_stream_stay_as_they_are(own: int):
-    where = context(inventory(), 64, iterable=True)
-    where = replace(where, baseline=where.baseline.but(num_workers=own))
-    assert offered("num_workers", where) == (own,)
-    assert "other batches" in reasons("num_workers", where)[own + 1]
-
-
 @pytest.mark.parametrize(
     ("own", "cpus", "left_out"), [(1, 4, {2, 4}), (2, 4, {1, 4}), (3, 4, {1, 2, 4}), (2, 1, {1}), (1, 1, {2})]
 )
@@ -157,8 +155,8 @@ def test_every_usable_backend_for_cpus_is_offered(usable, values):
 
 
 def test_gpus_exchange_through_nccl_alone():
-    host = with_gpu((8, 0)).inventory
     found = tuple(Backend(name, True, "") for name in ("gloo", "nccl", "mpi"))
+    host = with_gpu((8, 0)).inventory
     where = context(replace(host, software=replace(host.software, backends=found)), 64)
     assert offered("backend", where) == ("nccl",)
     assert reasons("backend", where)["mpi"] == "nccl exchanges between GPUs directly"
