@@ -109,8 +109,9 @@ def why_not_offered(inventory: Inventory) -> dict[str, str | None]:
 def why_not(settings: Chosen, inventory: Inventory) -> str | None:
     """Return why the binding of ``settings`` cannot be done here or would change nothing; None if it does its work."""
     binding, count, threads = settings.binding, settings.processes, settings.threads
-    reason = why_not_offered(inventory)[binding]
-    if binding == "none" or reason is not None:
+    if binding == "none":
+        return None
+    if (reason := why_not_offered(inventory)[binding]) is not None:
         return reason
     if count * threads > len(inventory.budget.cpus):
         return f"{count} x {threads} threads need CPUs of their own"

@@ -30,11 +30,13 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
     out exactly.
     """
     total, here = settings.processes, here or processes
-    spread = 1 if inventory.gpus else total
+    workers = settings.num_workers
+    if total > 1 and not inventory.gpus:
+        workers = workers * total // here
     return settings.but(
         processes=processes,
         threads=max(1, settings.threads * total // here),
-        num_workers=_spread(settings.num_workers, spread, here if spread > 1 else 1),
+        num_workers=max(1, workers) if settings.num_workers else 0,
         batch_size=-(-settings.global_batch // processes),
         backend=settings.backend if processes > 1 else None,
     )
@@ -43,11 +45,6 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
 def with_global_batch(settings: Settings, batch: int) -> Settings:
     """Return ``settings`` with another global batch, shared by their processes."""
     return settings.but(batch_size=-(-batch // settings.processes))
-
-
-def _spread(workers: int, of: int, over: int) -> int:
-    """Return a process's share of the same total of workers; at least one if there were any."""
-    return max(1, workers * of // over) if workers else 0
 
 
 def within(settings: Settings, share: int) -> Settings:
