@@ -7,7 +7,29 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune.decoding import decoded
-from autotune.knobs.fingerprint import Fingerprint
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Digests of what tuning has compared with plain PyTorch: only that is changed in training.
+
+    They hold no names, code or data.
+
+    Attributes:
+        models: layers of PyTorch's own, shapes and types of parameters, and which of them share memory.
+        optimizers: class and options.
+        loaders: classes and code of data set, collate function and sampler.
+    """
+
+    models: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    loaders: tuple[str, ...] = ()
+
+    def with_one(self, kind: str, digest: str) -> Fingerprint:
+        """Return this with one more digest of ``kind``."""
+        known: tuple[str, ...] = getattr(self, kind)
+        changed: dict[str, Any] = vars(self) | {kind: known if digest in known else (*known, digest)}
+        return Fingerprint(**changed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +58,6 @@ class TaskFacts:
     """What rates count: ``samples``, or ``items`` where the task counts its own."""
     device: str
     """``cpu`` or ``cuda``."""
-    """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
     why_not_several: str | None = None
@@ -60,7 +81,7 @@ class TaskFacts:
 
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> TaskFacts:
-        """From what a child said: its facts, and then what running the user's step told, as far as it came to that."""
+        """Read a child's events: its facts, then what running the user's step has shown, if it came to that."""
         first, *later = events
         facts = decoded(cls, first["facts"])
         told = {name: value for event in later for name, value in event.items()}

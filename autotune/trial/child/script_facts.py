@@ -15,9 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.trial.child.task import batch_length, has_convolutions, optimizer_impls, sample_size
 
