@@ -21,18 +21,18 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 V1_UNLIMITED = "9223372036854771712"
 TORCH_CHILD = "python -m autotune.probes.torch_facts"
 TORCH_FACTS: dict[str, Any] = {
-    "python": "3.12.4",
-    "start_method": "fork",
-    "found": {"mpi4py": False, "oneccl_bindings_for_pytorch": False},
-    "compiler": "g++",
-    "compiler_reason": None,
-    "torch": "2.7.1+cu126",
-    "cuda": "12.6",
-    "vectors": "AVX2",
-    "default_threads": 4,
-    "default_interop_threads": 4,
-    "distributed": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
-    "gloo_error": None,
+    "software": {
+        "python": "3.12.4",
+        "start_method": "fork",
+        "compiler": "g++",
+        "compiler_reason": None,
+        "torch": "2.7.1+cu126",
+        "cuda": "12.6",
+        "vectors": "AVX2",
+        "default_threads": 4,
+        "default_interop_threads": 4,
+    },
+    "backends": {"gloo": [True, "a process group started"], "nccl": [True, ""]},
 }
 
 
@@ -97,10 +97,9 @@ def host(
         "affinity": tuple(cpus),
         "machine": machine,
         "env": {"PATH": "/usr/bin"},
-        "rlimits": {"RLIMIT_NOFILE": (1024, 1048576), "RLIMIT_NPROC": (None, None)},
-        "spaces": {"/dev/shm": (memory // 2, memory // 2), "/work": (GIB * 500, GIB * 200)},
+        "spaces": {"/dev/shm": (memory // 2, memory // 2)},
         "commands": {TORCH_CHILD: (0, json.dumps(TORCH_FACTS))},
-        "packages": {"torch": "2.7.1"},
+        "modules": {"torch": 1.0},
     }
     return Machine(files, Recording(**(defaults | recording)))
 

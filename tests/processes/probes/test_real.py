@@ -116,16 +116,16 @@ def test_pids_limit() -> None:
 
 def test_commands_never_raise() -> None:
     system = System()
-    assert system.run([sys.executable, "-c", "print('hello')"]).stdout == "hello\n"
-    assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
-    assert system.run(["/no/such/program"]).returncode == 127
+    assert system.run([sys.executable, "-c", "print('hello')"], 60).stdout == "hello\n"
+    assert system.run([sys.executable, "-c", "raise SystemExit(3)"], 60).returncode == 3
+    assert system.run(["/no/such/program"], 60).returncode == 127
     assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124
 
 
 def test_real_processes_are_read() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        seen = {each.pid: each for each in processes()}
+        seen = {each.pid: each for each in processes(System())}
     finally:
         child.communicate(b"\n")
     assert seen[child.pid].parent == os.getpid()
