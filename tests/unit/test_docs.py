@@ -17,7 +17,7 @@ import typer
 import yaml
 
 from autotune.cli import app
-from autotune.errors import NothingUsable, UsageError, UserCodeError
+from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.profiles import file
@@ -169,8 +169,14 @@ def test_every_command_and_option_is_documented() -> None:
 
 def test_exit_codes_are_the_codes() -> None:
     text = COMMAND_LINE.split("Exit codes:")[1].split("\n\n")[0].replace("\n", " ")
-    for error, words in ((UsageError, "usage"), (UserCodeError, "your code failed"), (NothingUsable, "nothing usable")):
-        assert f"{error.exit_code} {words}" in text
+    for error, code, words in (
+        (UsageError, 2, "usage"),
+        (UserCodeError, 3, "your code failed"),
+        (NothingUsable, 4, "nothing usable"),
+        (Interrupted, 130, "interrupted"),
+    ):
+        assert error.exit_code == code
+        assert f"{code} {words}" in text
 
 
 def test_the_manifest_is_yaml_with_real_commands() -> None:
