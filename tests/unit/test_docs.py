@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import html
-import importlib.util
 import re
+import runpy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -288,16 +288,8 @@ def test_the_formats_example_is_part_of_a_profile() -> None:
         build(Profile, merged(whole_profile(), {"recommended": "fast"}))
 
 
-def render() -> ModuleType:
-    """Return ``docs/render.py`` as a module."""
-    spec = importlib.util.spec_from_file_location("docs_render", DOCS / "render.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_what_is_made_from_code_and_runs_is_up_to_date() -> None:
-    made = render()
+    made = SimpleNamespace(**runpy.run_path(str(DOCS / "render.py")))
     text = made.TEXT.read_text("utf-8")
     picture = made.PICTURE.read_text("utf-8")
     drawn = re.sub(r"\s", "", html.unescape("".join(re.findall(r"(?s)<text[^>]*>(.*?)</text>", picture))))
