@@ -108,7 +108,9 @@ def laptop() -> Machine:
     cores = [(2 * i, 2 * i + 1) for i in range(6)] + [(i,) for i in range(12, 20)]
     flags = "fpu sse2 avx f16c fma avx2 avx_vnni"
     machine = host(
-        cores, cpuinfo=intel_cpuinfo(20, 186, 2, "13th Gen Intel(R) Core(TM) i7-13700H", flags), memory=32 * GIB
+        cores,
+        cpuinfo=x86_cpuinfo(20, "GenuineIntel", 6, 186, 2, "13th Gen Intel(R) Core(TM) i7-13700H", flags),
+        memory=32 * GIB,
     )
     return machine.having(
         {
@@ -127,7 +129,7 @@ def server() -> Machine:
     cores = [(i, i + 64) for i in range(64)]
     packages = {i: i // 32 for i in range(64)}
     flags = "fpu sse2 avx f16c fma avx2 avx512f avx512bw avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8 avx512_fp16"
-    info = intel_cpuinfo(128, 143, 8, "Intel(R) Xeon(R) Platinum 8462Y+", flags)
+    info = x86_cpuinfo(128, "GenuineIntel", 6, 143, 8, "Intel(R) Xeon(R) Platinum 8462Y+", flags)
     machine = host(cores, cpuinfo=info, memory=1024 * GIB, packages=packages)
     nodes = {node(i): f"{16 * i}-{16 * i + 15},{64 + 16 * i}-{64 + 16 * i + 15}" for i in range(4)}
     gpus = [FakeGpu(f"GPU-{i}", "NVIDIA H200", 141 * GIB, bus=f"00000000:{0x18 + i:02X}:00.0") for i in range(8)]
@@ -235,11 +237,6 @@ MACHINES = {
     "slurm_step": slurm_step,
     "arm_server": arm_server,
 }
-
-
-def intel_cpuinfo(count: int, model: int, stepping: int, name: str, flags: str) -> str:
-    """``/proc/cpuinfo`` of an Intel machine of family 6."""
-    return x86_cpuinfo(count, "GenuineIntel", 6, model, stepping, name, flags)
 
 
 def amd_cpuinfo(count: int, family: int, model: int, name: str, flags: str = "fpu sse2 avx f16c fma avx2") -> str:
