@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from tests.torch.conftest import differences, process_state
+
+BATCH = torch.ones(1, 2)
 
 
 class Written(Listener):
@@ -64,17 +66,22 @@ class TestSeen:
         assert hooks.listener.words == ["iterates", *["calls", "backward", "steps"] * 2]
         assert hooks.optimizers == [optimizer]
 
-    def test_only_the_outermost_model(self, hooks: Hooks) -> None:
+    @pytest.mark.parametrize(
+        ("act", "words"),
+        [
+            (lambda hooks, model: model(BATCH), ["calls"]),  # only the outermost
+            (lambda hooks, model: torch.no_grad()(model)(BATCH), []),
+            (lambda hooks, model: model.eval()(BATCH), []),
+            (lambda hooks, model: torch.autograd.backward(BATCH.clone().requires_grad_().sum()), ["backward"]),
+            (lambda hooks, model: hooks.unseen(lambda: [model(batch) for (batch,) in loader()]), []),
+        ],
+        ids=["forward", "without gradients", "evaluation", "backward by function", "unseen"],
+    )
+    def test_training_alone(self, hooks: Hooks, act: Callable[[Hooks, nn.Module], Any], words: list[str]) -> None:
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
-        model(torch.ones(1, 2))
-        assert hooks.listener.seen == [("calls", model)]
-
-    def test_no_evaluation(self, hooks: Hooks) -> None:
-        model = nn.Linear(2, 1)
-        with torch.no_grad():
-            model(torch.ones(1, 2))
-        model.eval()(torch.ones(1, 2))
-        assert hooks.listener.seen == []
+        act(hooks, model)
+        assert hooks.listener.words == words
+        assert all(what is model for word, what in hooks.listener.seen if word == "calls")
 
     def test_an_optimizer_that_is_gone_is_forgotten(self, hooks: Hooks) -> None:
         SGD([torch.ones(1, requires_grad=True)], lr=0.1)
@@ -84,15 +91,6 @@ class TestSeen:
         assert hooks.threads is None
         torch.set_num_threads(torch.get_num_threads())
         assert hooks.threads == torch.get_num_threads()
-
-    def test_backward_by_function(self, hooks: Hooks) -> None:
-        torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
-        assert hooks.listener.seen == [("backward", 1.0)]
-
-    def test_nothing_of_what_is_done_unseen(self, hooks: Hooks) -> None:
-        model = nn.Linear(2, 1)
-        hooks.unseen(lambda: [model(batch) for (batch,) in loader()])
-        assert hooks.listener.seen == []
 
 
 class TestUnseen:
