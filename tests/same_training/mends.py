@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -36,16 +36,9 @@ class Mend:
     case: Case
 
 
-def _nothing(*_arguments: Any, **_options: Any) -> None:
-    return None
-
-
-def _false(*_arguments: Any, **_options: Any) -> bool:
-    return False
-
-
-def _true(*_arguments: Any, **_options: Any) -> bool:
-    return True
+def _returns(value: Any) -> Callable[..., Any]:
+    """Stand in for a function or method that returns ``value``."""
+    return lambda *_arguments, **_options: value
 
 
 def _trained_at_first(self: Any) -> list[Tensor]:
@@ -65,26 +58,30 @@ MENDS: Mapping[str, Mend] = {
     # what it keeps
     "parameter groups and checkpoints hold the user's flags": Mend(
         "knobs.optimizer_impl:_Switched._put_back",
-        _nothing,
+        _returns(None),
         Case(optimizer="adam", checkpoint="back", optimizer_impl="foreach"),
     ),
     "a step with sparse gradients is the optimizer's own": Mend(
-        "knobs.optimizer_impl:_is_laid_out", _true, Case(model="sparse", optimizer="adagrad", optimizer_impl="fused")
+        "knobs.optimizer_impl:_is_laid_out",
+        _returns(True),
+        Case(model="sparse", optimizer="adagrad", optimizer_impl="fused"),
     ),
     "fused SGD waits until all parameters have momentum": Mend(
-        "knobs.optimizer_impl:_Switched._state_serves", _true, Case(model="unfrozen_later", optimizer_impl="fused")
+        "knobs.optimizer_impl:_Switched._state_serves",
+        _returns(True),
+        Case(model="unfrozen_later", optimizer_impl="fused"),
     ),
     "an iterable dataset keeps its workers": Mend(
-        "runtime.loaders:why_left_alone", _nothing, Case(loader="stream", num_workers=2)
+        "runtime.loaders:why_left_alone", _returns(None), Case(loader="stream", num_workers=2)
     ),
     "level max replaces the batch of the first loader only": Mend(
-        "runtime.loaders:reads_like", _true, Case(loop="two_loaders", level="max", profile_batch="other")
+        "runtime.loaders:reads_like", _returns(True), Case(loop="two_loaders", level="max", profile_batch="other")
     ),
     "gradients are averaged over processes": Mend(
-        "runtime.gradient_sync:average", _true, Case(world="gloo2", model="layernorm")
+        "runtime.gradient_sync:average", _returns(True), Case(world="gloo2", model="layernorm")
     ),
     "all processes start with rank 0's parameters, frozen ones too": Mend(
-        "runtime.gradient_sync:from_rank_zero", _false, Case(world="gloo2", model="teacher")
+        "runtime.gradient_sync:from_rank_zero", _returns(False), Case(world="gloo2", model="teacher")
     ),
     "gradients of what trains later are averaged too": Mend(
         "runtime.gradient_sync:GradientSync._trained", _trained_at_first, Case(world="gloo2", model="unfrozen_later")
@@ -102,12 +99,12 @@ MENDS: Mapping[str, Mend] = {
     ),
     "gradients made apart after averaged ones are averaged too": Mend(
         "runtime.gradient_sync:GradientSync.before_backward",
-        _nothing,
+        _returns(None),
         Case(world="gloo2", loop="skip", model="layernorm"),
     ),
     "all processes have the same running statistics": Mend(
         "runtime.gradient_sync:GradientSync._buffers",
-        lambda self: ([], []),
+        _returns(([], [])),
         Case(world="gloo2", loop="evaluate", model="batchnorm", schedule="plateau"),
     ),
 }
