@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -177,7 +177,7 @@ def probe(as_json: JsonOption = False) -> None:
 
     facts = inventory.probe()
     if as_json:
-        print(json.dumps({"key": machine_type(facts).key, **inventory.to_json(facts)}))
+        print(json.dumps({"key": machine_type(facts).key, **asdict(facts)}))
     else:
         print(machine.text(facts))
 

@@ -11,20 +11,11 @@ import math
 import posixpath
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from autotune.probes.cpu import parse_cpu_list
 from autotune.probes.facts import Cpu, CpuBudget, LogicalCpu, ResourceLimits
 from autotune.probes.system import System
-
-
-@dataclass(frozen=True)
-class Mount:
-    """One line of ``/proc/self/mountinfo``: which part (``root``) of what is seen at ``point``."""
-
-    root: str
-    point: str
-    filesystem: str
-    options: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -48,9 +39,8 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         mask: the affinity mask to go by; this process's own if None.
     """
     online = {logical.id for logical in cpu.logical}
-    mask, cpuset = system.affinity() if mask is None else mask, _cpuset(system)
-    allowed = _allowed(online, mask, cpuset)
-    quota = cpu_quota(system)
+    allowed = online & (system.affinity() if mask is None else mask) or online  # the kernel keeps masks in cpusets
+    quota, _ = _tightest(system)
     threads = max(1, min(len(allowed), math.floor(quota) if quota is not None else len(allowed)))
     usable = [logical for logical in cpu.logical if logical.id in allowed]
     return CpuBudget(
@@ -59,7 +49,7 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         threads=threads,
         cores=min(_cores(usable) or threads, threads),
         performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
-        limit=_limit(online, cpuset, allowed, quota),
+        limit=_limit(online, _cpuset(system), allowed, quota),
     )
 
 
@@ -67,81 +57,60 @@ def resource_limits(system: System) -> ResourceLimits:
     """Return how many processes this one and its cgroups may have."""
     texts = [group.read(system, "pids.max") for group in ancestors(system, "pids")]
     candidates = [(int(text), "cgroup pids.max") for text in texts if text and text.isdecimal()]
-    own = (system.rlimit("RLIMIT_NPROC") or (None, None))[0]
-    if own is not None and system.uid() != 0:  # does not apply to root
-        candidates.append((own, "RLIMIT_NPROC"))
+    own = system.process_limit()
+    candidates += [(own, "RLIMIT_NPROC")] if own is not None else []
     return ResourceLimits(*min(candidates, default=(None, "unlimited")))
-
-
-def cpu_quota(system: System) -> float | None:
-    """Return the CPUs' worth of time of the tightest visible group, or None."""
-    quotas = (_quota(system, group) for group in ancestors(system, "cpu"))
-    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def quota_seconds(system: System) -> float | None:
     """Return the CPU seconds used so far by the group with the tightest quota; None without a quota or a counter."""
-    groups = ancestors(system, "cpu")
-    quotas = ((_quota(system, group), place) for place, group in enumerate(groups))
-    found = [(quota, place) for quota, place in quotas if quota is not None]
-    if not found:
+    quota, place = _tightest(system)
+    if quota is None:
         return None
-    place = min(found)[1]
+    groups, counters = ancestors(system, "cpu"), ancestors(system, "cpuacct")
     if groups[place].version == 2:
         match = re.search(r"^usage_usec (\d+)$", groups[place].read(system, "cpu.stat") or "", re.MULTILINE)
         return int(match[1]) / 1e6 if match else None
-    counters = ancestors(system, "cpuacct")
     text = counters[place].read(system, "cpuacct.usage") if len(counters) == len(groups) else None
     return int(text) / 1e9 if text and text.isdecimal() else None
+
+
+def _tightest(system: System) -> tuple[float | None, int]:
+    """Return the smallest quota of all visible groups in CPUs, or None, and the place of its group among them."""
+    quotas = [(_quota(system, group), place) for place, group in enumerate(ancestors(system, "cpu"))]
+    return min(((quota, place) for quota, place in quotas if quota is not None), default=(None, 0))
 
 
 def _quota(system: System, group: Group) -> float | None:
     """Return the CPUs' worth of time that a group may take; None if it has no quota."""
     if group.version == 2:
-        return parse_quota(group.read(system, "cpu.max") or "max")
-    quota, period = group.read(system, "cpu.cfs_quota_us"), group.read(system, "cpu.cfs_period_us")
-    return parse_quota(f"{quota} {period}") if quota else None
-
-
-def parse_quota(text: str) -> float | None:
-    """Read ``<quota> <period>`` microseconds as CPUs; None for ``max`` or -1."""
-    quota, _, period = text.partition(" ")
+        quota, _, period = (group.read(system, "cpu.max") or "max").partition(" ")
+    else:
+        quota = group.read(system, "cpu.cfs_quota_us") or "-1"
+        period = group.read(system, "cpu.cfs_period_us") or ""
     return None if quota in ("max", "-1") else int(quota) / int(period)
 
 
-def _cpuset(system: System) -> frozenset[int] | None:
-    """Return the CPUs that every visible cpuset allows, or None if there is no cpuset."""
-    found: frozenset[int] | None = None
-    for group in ancestors(system, "cpuset"):
-        names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
-        text = next(filter(None, (group.read(system, name) for name in names)), None)
-        if text:
-            listed = frozenset(parse_cpu_list(text))
-            found = listed if found is None else found & listed
-    return found
-
-
-def _allowed(online: set[int], *limits: frozenset[int] | None) -> set[int]:
-    """Return the online CPUs that every limit allows. One that shares no CPU with the others is wrong and ignored."""
-    allowed = online or set(limits[0] or {0})
-    for limit in limits:
-        if limit is not None and allowed & limit:
-            allowed = allowed & limit
-    return set(allowed)
+def _cpuset(system: System) -> frozenset[int]:
+    """Return the CPUs that the innermost visible cpuset allows, which its ancestors do too; none without a cpuset."""
+    names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+    texts = (group.read(system, name) for group in ancestors(system, "cpuset") for name in names)
+    return frozenset(parse_cpu_list(next(filter(None, texts), "")))
 
 
 def _cores(logical: list[LogicalCpu]) -> int:
+    """Return the number of physical cores."""
     return len({(cpu.package, cpu.core) for cpu in logical})
 
 
-def _limit(online: set[int], cpuset: frozenset[int] | None, allowed: set[int], quota: float | None) -> str:
+def _limit(online: set[int], cpuset: frozenset[int], allowed: set[int], quota: float | None) -> str:
     """Name the tightest limit. A cpuset also narrows the mask, so the cpuset is named if both fit."""
     if quota is not None and math.floor(quota) < len(allowed):
         return f"cgroup CPU quota {quota:g}"
     if len(allowed) == len(online):
         return f"{len(online)} online CPU{'s' if len(online) != 1 else ''}"
-    by_cpuset = cpuset is not None and online & cpuset == allowed
-    return f"{'cpuset' if by_cpuset else 'affinity mask'} ({len(allowed)} of {len(online)} CPUs)"
+    name = "cpuset" if online & cpuset == allowed else "affinity mask"
+    return f"{name} ({len(allowed)} of {len(online)} CPUs)"
 
 
 # Control groups -------------------------------------------------------------------------------------------------------
@@ -149,68 +118,50 @@ def _limit(online: set[int], cpuset: frozenset[int] | None, allowed: set[int], q
 
 def parse_membership(text: str) -> dict[str, str]:
     """Read ``/proc/self/cgroup`` as controller -> path; version 2 has the empty controller name."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            for controller in parts[1].split(","):
-                found[controller] = parts[2]
-    return found
+    lines = re.findall(r"^\d+:([^:\n]*):(.*)$", text, re.MULTILINE)
+    return {controller: path for controllers, path in lines for controller in controllers.split(",")}
 
 
-def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """Read ``/proc/self/mountinfo``; lines that do not read as mounts are left out."""
+def parse_mounts(text: str, filesystem: str, controller: str) -> list[tuple[str, str]]:
+    """Read ``/proc/self/mountinfo``: which part of a file system is seen where, for control groups of one kind.
+
+    Args:
+        text: of the file; lines that do not read as mounts are left out.
+        filesystem: ``cgroup`` or ``cgroup2``.
+        controller: that the mount shows; empty for all.
+    """
     mounts = []
     for line in text.splitlines():
-        left, separator, right = line.partition(" - ")
-        before, after = left.split(" "), right.split(" ")
-        if separator and len(before) >= 6 and len(after) >= 3:
-            mounts.append(Mount(_unescape(before[3]), _unescape(before[4]), after[0], tuple(after[2].split(","))))
-    return tuple(mounts)
+        left, _, right = line.partition(" - ")
+        before, after = left.split(), right.split()
+        options = after[-1].split(",") if after else []
+        if len(before) > 4 and after[:1] == [filesystem] and (not controller or controller in options):
+            mounts.append((before[3], before[4]))
+    return mounts
 
 
 def ancestors(system: System, controller: str) -> tuple[Group, ...]:
     """Return this process's group for a controller and every visible ancestor, innermost first, if any."""
     membership = parse_membership(system.read("/proc/self/cgroup") or "")
-    mounts = parse_mounts(system.read("/proc/self/mountinfo") or "")
+    text = system.read("/proc/self/mountinfo") or ""
     # On hybrid hosts version 1 owns the controllers it lists, so it is asked first.
     for version, name, filesystem in ((1, controller, "cgroup"), (2, "", "cgroup2")):
-        path = membership.get(name)
-        mount = _mount_for(mounts, filesystem, name, path)
-        if path is not None and mount is not None:
-            return tuple(Group(folder, version) for folder in _folders(system, mount, path))
+        mounts = parse_mounts(text, filesystem, name)
+        if name in membership and mounts:
+            return tuple(Group(folder, version) for folder in _folders(system, mounts, membership[name]))
     return ()
 
 
-def _mount_for(mounts: tuple[Mount, ...], filesystem: str, controller: str, path: str | None) -> Mount | None:
-    """Return the mount that shows the controller, preferably one whose root holds the path."""
-    fitting = [m for m in mounts if m.filesystem == filesystem and (not controller or controller in m.options)]
-    holding = [m for m in fitting if path is not None and _below(m.root, path) is not None]
-    return next(iter(holding or fitting), None)
+def _folders(system: System, mounts: list[tuple[str, str]], path: str) -> list[str]:
+    """Return the folders from the group up to the root of the mount that shows it, as far as they can be seen.
 
-
-def _folders(system: System, mount: Mount, path: str) -> list[str]:
-    """Return the folders from the group up to the root of the mount, as far as they can be seen."""
-    folders = []
-    relative = _below(mount.root, path) or ""
-    while relative:
-        folder = posixpath.join(mount.point, relative)
-        if system.exists(folder):
-            folders.append(folder)
-        relative = posixpath.dirname(relative)
-    return [*folders, mount.point]
-
-
-def _below(root: str, path: str) -> str | None:
-    """Return ``path`` relative to ``root``, or None if it lies outside (which a namespace shows as ``/..``)."""
-    if ".." in path.split("/"):
-        return None
-    relative = posixpath.relpath(path, root) if path.startswith("/") and root.startswith("/") else ".."
-    if relative.startswith(".."):
-        return None
-    return "" if relative == "." else relative
-
-
-def _unescape(text: str) -> str:
-    """Undo the kernel's octal for blanks, tabs, newlines and backslashes in paths."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    A path that no mount holds is another namespace's, which is shown as ``/..`` or as the host has it: then the root
+    of the first mount is our own group.
+    """
+    group = PurePosixPath(path)
+    for root, point in mounts:
+        if group.is_relative_to(root) and ".." not in group.parts:
+            relative = group.relative_to(root)
+            below = [posixpath.join(point, each) for each in (relative, *relative.parents) if each.parts]
+            return [*(folder for folder in below if system.stat(folder) is not None), point]
+    return [mounts[0][1]]

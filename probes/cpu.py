@@ -11,7 +11,7 @@ replace the tables: it tells x86 designs apart by features alone, and names a vi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from autotune.probes.facts import Cpu, LogicalCpu, NumaNode
 from autotune.probes.system import System
@@ -22,40 +22,38 @@ _NODES = "/sys/devices/system/node"
 _UNITS = (("amx", "amx_"), ("avx512-bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"), ("avx", "avx"))
 """Vector and matrix units of x86, widest first, and how a flag starts that only processors with this unit have."""
 
-_AMD: dict[str, tuple[int, str, tuple[tuple[int, int], ...]]] = {
-    # design: family, its widest unit, ranges of models
-    "zen1": (0x17, "avx2", ((0x00, 0x2F), (0x50, 0x5F))),
-    "zen2": (0x17, "avx2", ((0x30, 0x4F), (0x60, 0x7F), (0x90, 0xAF))),
-    "zen3": (0x19, "avx2", ((0x00, 0x0F), (0x20, 0x5F))),
-    "zen4": (0x19, "avx512-bf16", ((0x10, 0x1F), (0x60, 0x9F))),
-    "zen4c": (0x19, "avx512-bf16", ((0xA0, 0xAF),)),
-    "zen5": (0x1A, "avx512-bf16", ((0x00, 0x0F), (0x20, 0x2F), (0x40, 0x4F), (0x60, 0x7F))),
-    "zen5c": (0x1A, "avx512-bf16", ((0x10, 0x1F),)),
-}
-_INTEL: dict[str, tuple[str, tuple[int, ...]]] = {
-    # design: its widest unit, its models of family 6
-    "ivy-bridge": ("avx", (0x3A, 0x3E)),
-    "haswell": ("avx2", (0x3C, 0x45, 0x46)),
-    "haswell-ep": ("avx2", (0x3F,)),
-    "broadwell": ("avx2", (0x3D, 0x47)),
-    "broadwell-ep": ("avx2", (0x4F, 0x56)),
-    "skylake": ("avx2", (0x4E, 0x5E)),
-    "kaby-lake": ("avx2", (0x8E, 0x9E)),
-    "comet-lake": ("avx2", (0xA5, 0xA6)),
-    "alder-lake": ("avx2", (0x97, 0x9A)),
-    "raptor-lake": ("avx2", (0xB7, 0xBA, 0xBF)),
-    "meteor-lake": ("avx2", (0xAA, 0xAC)),
-    "lunar-lake": ("avx2", (0xBD,)),
-    "arrow-lake": ("avx2", (0xB5, 0xC5, 0xC6)),
-    "sierra-forest": ("avx2", (0xAF,)),
-    "ice-lake": ("avx512", (0x7D, 0x7E)),
-    "ice-lake-sp": ("avx512", (0x6A, 0x6C)),
-    "tiger-lake": ("avx512", (0x8C, 0x8D)),
-    "rocket-lake": ("avx512", (0xA7,)),
-    "sapphire-rapids": ("amx", (0x8F,)),
-    "emerald-rapids": ("amx", (0xCF,)),
-    "granite-rapids": ("amx", (0xAD, 0xAE)),
-}
+_AMD_0X17, _AMD_0X19, _AMD_0X1A, _INTEL = ("amd", 0x17), ("amd", 0x19), ("amd", 0x1A), ("intel", 6)
+_X86: tuple[tuple[str, tuple[str, int], str, Sequence[int]], ...] = (
+    # design, vendor and family, its widest unit, models
+    ("zen1", _AMD_0X17, "avx2", (*range(0x30), *range(0x50, 0x60))),
+    ("zen2", _AMD_0X17, "avx2", (*range(0x30, 0x50), *range(0x60, 0x80), *range(0x90, 0xB0))),
+    ("zen3", _AMD_0X19, "avx2", (*range(0x10), *range(0x20, 0x60))),
+    ("zen4", _AMD_0X19, "avx512-bf16", (*range(0x10, 0x20), *range(0x60, 0xA0))),
+    ("zen4c", _AMD_0X19, "avx512-bf16", range(0xA0, 0xB0)),
+    ("zen5", _AMD_0X1A, "avx512-bf16", (*range(0x10), *range(0x20, 0x30), *range(0x40, 0x50), *range(0x60, 0x80))),
+    ("zen5c", _AMD_0X1A, "avx512-bf16", range(0x10, 0x20)),
+    ("ivy-bridge", _INTEL, "avx", (0x3A, 0x3E)),
+    ("haswell", _INTEL, "avx2", (0x3C, 0x45, 0x46)),
+    ("haswell-ep", _INTEL, "avx2", (0x3F,)),
+    ("broadwell", _INTEL, "avx2", (0x3D, 0x47)),
+    ("broadwell-ep", _INTEL, "avx2", (0x4F, 0x56)),
+    ("skylake", _INTEL, "avx2", (0x4E, 0x5E)),
+    ("kaby-lake", _INTEL, "avx2", (0x8E, 0x9E)),
+    ("comet-lake", _INTEL, "avx2", (0xA5, 0xA6)),
+    ("alder-lake", _INTEL, "avx2", (0x97, 0x9A)),
+    ("raptor-lake", _INTEL, "avx2", (0xB7, 0xBA, 0xBF)),
+    ("meteor-lake", _INTEL, "avx2", (0xAA, 0xAC)),
+    ("lunar-lake", _INTEL, "avx2", (0xBD,)),
+    ("arrow-lake", _INTEL, "avx2", (0xB5, 0xC5, 0xC6)),
+    ("sierra-forest", _INTEL, "avx2", (0xAF,)),
+    ("ice-lake", _INTEL, "avx512", (0x7D, 0x7E)),
+    ("ice-lake-sp", _INTEL, "avx512", (0x6A, 0x6C)),
+    ("tiger-lake", _INTEL, "avx512", (0x8C, 0x8D)),
+    ("rocket-lake", _INTEL, "avx512", (0xA7,)),
+    ("sapphire-rapids", _INTEL, "amx", (0x8F,)),
+    ("emerald-rapids", _INTEL, "amx", (0xCF,)),
+    ("granite-rapids", _INTEL, "amx", (0xAD, 0xAE)),
+)
 _STEPPINGS_OF_0X55 = ((4, "skylake-sp", "avx512"), (7, "cascade-lake", "avx512"), (15, "cooper-lake", "avx512-bf16"))
 """One model number for three generations of servers: last stepping, design, widest unit."""
 
@@ -89,7 +87,6 @@ def probe(system: System) -> Cpu:
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
     first = records[0] if records else {}
     vendor, family = identify(first)
-    online = online_cpus(system)
     nodes = numa_nodes(system)
     return Cpu(
         vendor=vendor,
@@ -97,7 +94,7 @@ def probe(system: System) -> Cpu:
         family=family,
         architecture=system.machine,
         features=features(first),
-        logical=_logical(system, online, nodes, {r.get("processor", ""): r for r in records}),
+        logical=_logical(system, nodes, records),
         nodes=nodes,
     )
 
@@ -107,7 +104,7 @@ def _on_mac(system: System) -> Cpu:
     lines = system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout.splitlines()
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     brand = facts.get("machdep.cpu.brand_string", "unknown")
-    online = _number(facts.get("hw.logicalcpu"), system.cpu_count())
+    online = _number(facts.get("hw.logicalcpu"), len(system.affinity()))
     slow = _number(facts.get("hw.perflevel1.logicalcpu"))
     kinds = ["efficiency"] * slow + ["performance" if slow else "uniform"] * (online - slow)
     known = ["asimd", *(name for name in ("BF16", "I8MM", "SME") if facts.get(f"hw.optional.arm.FEAT_{name}") == "1")]
@@ -125,9 +122,7 @@ def _on_mac(system: System) -> Cpu:
 def online_cpus(system: System) -> tuple[int, ...]:
     """Return the ids of the online logical CPUs."""
     listed = system.read(f"{_CPUS}/online")
-    if listed:
-        return parse_cpu_list(listed)
-    return tuple(sorted(system.affinity() or range(system.cpu_count())))
+    return parse_cpu_list(listed) if listed else tuple(sorted(system.affinity()))
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
@@ -157,17 +152,13 @@ def numa_nodes(system: System) -> tuple[NumaNode, ...]:
     return tuple(NumaNode(node, parse_cpu_list(system.read(f"{_NODES}/node{node}/cpulist") or "")) for node in ids)
 
 
-def _logical(
-    system: System, online: Iterable[int], nodes: Iterable[NumaNode], records: Mapping[str, Mapping[str, str]]
-) -> tuple[LogicalCpu, ...]:
+def _logical(system: System, nodes: Iterable[NumaNode], records: Iterable[Mapping[str, str]]) -> tuple[LogicalCpu, ...]:
+    """Return the online logical CPUs by id."""
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
-    ids = tuple(online)
-    places = {cpu: _place(system, cpu, records.get(str(cpu), {})) for cpu in ids}
+    shown = {record["processor"]: record for record in records}
+    ids = online_cpus(system)
     kinds = _kinds(system, ids)
-    return tuple(
-        LogicalCpu(id=cpu, package=places[cpu][0], core=places[cpu][1], node=node_of.get(cpu), kind=kinds[cpu])
-        for cpu in ids
-    )
+    return tuple(LogicalCpu(id, *_place(system, id, shown.get(str(id), {})), node_of.get(id), kinds[id]) for id in ids)
 
 
 def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int]:
@@ -181,17 +172,14 @@ def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, in
     return max(package, 0), siblings[0] if siblings else _number(record.get("core id"), cpu)
 
 
-def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:
+def _kinds(system: System, ids: Iterable[int]) -> dict[int, str]:
     """Tell performance from efficiency cores if the kernel has two kinds (Intel by PMU, Arm by capacity)."""
-    ids = tuple(cpus)
-    fast = set(parse_cpu_list(system.read("/sys/devices/cpu_core/cpus") or ""))
     slow = set(parse_cpu_list(system.read("/sys/devices/cpu_atom/cpus") or ""))
-    if system.machine == "aarch64" and not (fast or slow):
+    if system.machine == "aarch64":
         capacity = {cpu: _number(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity"), 0) for cpu in ids}
         # Three tiers exist; the middle one is still a big core.
         slow = {cpu for cpu in ids if 0 < capacity[cpu] < max(capacity.values()) / 2}
-        fast = set(ids) - slow if slow else set()
-    if not (fast and slow):
+    if not slow or slow.issuperset(ids):
         return dict.fromkeys(ids, "uniform")
     return {cpu: "efficiency" if cpu in slow else "performance" for cpu in ids}
 
@@ -202,7 +190,9 @@ def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:
 def identify(record: Mapping[str, str]) -> tuple[str, str]:
     """Return vendor and family slug of one processor record of ``/proc/cpuinfo``."""
     if "CPU implementer" in record:
-        return _arm(record)
+        implementer, part = _number(record["CPU implementer"]), _number(record.get("CPU part", ""))
+        vendor = "apple" if implementer == 0x61 else "arm"
+        return vendor, _ARM.get((implementer, part), f"implementer{implementer:#x}-part{part:#x}")
     if "vendor_id" in record and "cpu family" in record:
         return _x86(record)
     return "unknown", "unknown"
@@ -232,33 +222,22 @@ def _x86(record: Mapping[str, str]) -> tuple[str, str]:
 def _widest_unit(flags: str) -> str | None:
     """Return the widest unit that the flags show; None if there are no flags at all."""
     words = flags.split()
-    if not words:
-        return None
-    return next((unit for unit, start in _UNITS if any(word.startswith(start) for word in words)), "sse")
+    units = (unit for unit, start in _UNITS if any(word.startswith(start) for word in words))
+    return next(units, "sse" if words else None)
 
 
 def _design(vendor: str, family: int, model: int, stepping: int) -> tuple[str, str] | None:
     """Return a design and its widest unit; None if the model is in no table."""
-    if (vendor, family, model) == ("intel", 6, 0x55):
+    if (vendor, family, model) == (*_INTEL, 0x55):
         return next(((name, unit) for last, name, unit in _STEPPINGS_OF_0X55 if stepping <= last), None)
-    if (vendor, family) == ("intel", 6):
-        return next(((name, unit) for name, (unit, models) in _INTEL.items() if model in models), None)
-    for name, (its_family, unit, ranges) in _AMD.items():
-        if (vendor, family) == ("amd", its_family) and any(low <= model <= high for low, high in ranges):
-            return name, unit
-    return None
+    maker = vendor, family
+    return next(((name, unit) for name, its, unit, models in _X86 if its == maker and model in models), None)
 
 
 def _product_line(name: str) -> str:
     """Return AMD's line of products: one design is sold as several, with other caches and memory channels."""
     line = re.search(r"epyc|threadripper|ryzen", name.lower().replace("ryzen threadripper", "threadripper"))
     return f"{line[0]}-" if line else ""
-
-
-def _arm(record: Mapping[str, str]) -> tuple[str, str]:
-    implementer, part = _number(record["CPU implementer"]), _number(record.get("CPU part", ""))
-    vendor = "apple" if implementer == 0x61 else "arm"
-    return vendor, _ARM.get((implementer, part), f"implementer{implementer:#x}-part{part:#x}")
 
 
 def _number(text: str | None, default: int = 0) -> int:

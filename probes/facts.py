@@ -3,7 +3,6 @@
 Every record is plain data: no methods that touch the machine, no defaults that guess. A fact that could not be
 read is ``None`` (unknown). Sizes are bytes, bandwidths bytes per second.
 Nothing here names a user, a host, a serial number or a path of the user's: facts may be shown and stored.
-(`Gpu.uuid` is the one exception: it is needed to address the device and is never written to a file.)
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ class Cpu:
 
     @property
     def packages(self) -> int:
-        """Number of sockets."""
+        """Return the number of sockets."""
         return len({cpu.package for cpu in self.logical}) or 1
 
     @property
     def cores(self) -> int:
-        """Number of physical cores."""
+        """Return the number of physical cores."""
         return len({(cpu.package, cpu.core) for cpu in self.logical}) or 1
 
 
@@ -97,7 +96,6 @@ class Gpu:
     """One GPU or MIG slice that this process may use, in the order CUDA will number it."""
 
     index: int
-    uuid: str
     name: str
     memory_total: int
     memory_free: int
@@ -158,16 +156,16 @@ class Software:
     python: str
     platform: str
     """``linux`` or ``darwin``."""
-    torch: str | None
-    cuda: str | None
-    compiler: str | None
+    torch: str | None = None
+    cuda: str | None = None
+    compiler: str | None = None
     """C++ compiler that TorchInductor could use."""
-    compiler_reason: str | None
+    compiler_reason: str | None = None
     """Why there is none."""
-    default_threads: int | None
-    """What ``torch.get_num_threads()`` says in a fresh process with the user's environment and mask."""
-    default_interop_threads: int | None
-    start_method: str
+    default_threads: int | None = None
+    """What ``torch.get_num_threads()`` returns in a fresh process with the user's environment and mask."""
+    default_interop_threads: int | None = None
+    start_method: str = "unknown"
     """Default start method of ``multiprocessing`` in this Python."""
     backends: tuple[Backend, ...] = ()
     allocators: tuple[Allocator, ...] = ()

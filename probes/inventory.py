@@ -1,4 +1,4 @@
-"""The list of the probes: `probe` asks them all, `to_json` shows the facts."""
+"""The list of the probes: `probe` asks them all."""
 
 from __future__ import annotations
 
@@ -30,41 +30,18 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
             )
             return fallback
 
-    processors = ask("cpu", lambda: cpu.probe(system), _unknown_cpu(system))
+    allowed = tuple(LogicalCpu(id, 0, id, None) for id in sorted(system.affinity()))
+    unknown = Cpu("unknown", "unknown", "unknown", system.machine, (), allowed, ())
+    processors = ask("cpu", lambda: cpu.probe(system), unknown)
+    one = CpuBudget((processors.logical[0].id,), None, 1, 1, 1, "unknown")
     gpus: tuple[Gpu, ...] = ask("gpu", lambda: gpu.probe(system, nvml), ())
     found = Inventory(
         cpu=processors,
-        budget=ask("budget", lambda: budget.probe(system, processors), _smallest_budget(processors)),
-        memory=ask("memory", lambda: memory.probe(system), _unknown_memory()),
+        budget=ask("budget", lambda: budget.probe(system, processors), one),
+        memory=ask("memory", lambda: memory.probe(system), Memory(0, 0, "unknown", 0, None, None, None)),
         gpus=gpus,
         limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, "unknown")),
-        software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),
+        software=ask("software", lambda: software.probe(system, gpus), Software("unknown", system.platform)),
     )
     notes += ask("power", lambda: switches.power(system), ())
     return dataclasses.replace(found, notes=tuple(notes))
-
-
-def to_json(inventory: Inventory) -> dict[str, Any]:
-    """Turn an inventory into plain data for ``json.dumps``; uuids of GPUs are left out."""
-    data = dataclasses.asdict(inventory)
-    for each in data["gpus"]:
-        del each["uuid"]
-    return data
-
-
-def _unknown_cpu(system: System) -> Cpu:
-    ids = sorted(system.affinity() or range(system.cpu_count()))
-    logical = tuple(LogicalCpu(id, 0, id, None) for id in ids)
-    return Cpu("unknown", "unknown", "unknown", system.machine, (), logical, ())
-
-
-def _smallest_budget(processors: Cpu) -> CpuBudget:
-    return CpuBudget(tuple(c.id for c in processors.logical[:1]) or (0,), None, 1, 1, 1, "unknown")
-
-
-def _unknown_memory() -> Memory:
-    return Memory(0, 0, "unknown", 0, None, None, None)
-
-
-def _unknown_software(system: System) -> Software:
-    return Software("unknown", system.platform, None, None, None, None, None, None, "unknown")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from autotune.probes.budget import Group, ancestors
+from autotune.probes.budget import ancestors
 from autotune.probes.facts import Memory
 from autotune.probes.system import System
 
 _UNLIMITED = 1 << 60
 """Version 1 writes "no limit" as 2**63 rounded down to a page."""
+_FILES = {
+    # version of control groups: limits, usage, how sums over a group's children begin in memory.stat
+    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_"),
+    2: (("memory.max", "memory.high"), "memory.current", ""),
+}
+_KILLS = {1: "memory.oom_control", 2: "memory.events"}
 
 
 def probe(system: System) -> Memory:
@@ -22,18 +28,19 @@ def probe(system: System) -> Memory:
         return Memory(mac.total, mac.total, "hw.memsize", mac.available, None, None, None)
     info = parse_meminfo(system.read("/proc/meminfo") or "")
     total = info["MemTotal"]
-    limits = [each for each in group_limits(system) if each[0] < total]
+    limits = [each for each in _group_limits(system) if each[0] < total]
     limit, _, source = min(limits, default=(total, 0, "MemTotal"))
     left = [max(0, most - used) for most, used, _ in limits]
     shm = system.space("/dev/shm")
+    huge = re.search(r"\[(\w+)\]", system.read("/sys/kernel/mm/transparent_hugepage/enabled") or "")
     return Memory(
         total=total,
         limit=limit,
         limit_source=source,
-        available=min([info.get("MemAvailable", info.get("MemFree", 0)), *left]),
+        available=min([info["MemAvailable"], *left]),
         shm_total=shm[0] if shm else None,
         shm_free=shm[1] if shm else None,
-        transparent_hugepages=_chosen(system.read("/sys/kernel/mm/transparent_hugepage/enabled")),
+        transparent_hugepages=huge[1] if huge else None,
     )
 
 
@@ -42,8 +49,7 @@ def oom_kills(system: System) -> int | None:
 
     Only an increase is meaningful: version 2 counts a kill again in every ancestor. None if there is no counter.
     """
-    files = {1: "memory.oom_control", 2: "memory.events"}
-    texts = [group.read(system, files[group.version]) for group in ancestors(system, "memory")]
+    texts = [group.read(system, _KILLS[group.version]) for group in ancestors(system, "memory")]
     counts = [count for count in map(_kill_count, texts) if count is not None]
     if counts:
         return sum(counts)
@@ -51,57 +57,40 @@ def oom_kills(system: System) -> int | None:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Read ``/proc/meminfo`` in bytes (page counts such as ``HugePages_Total`` as they are); odd lines are left out."""
-    found = re.findall(r"^([\w()]+):[ \t]+([0-9]+)( kB)?[ \t]*$", text, re.MULTILINE)
-    return {name: int(number) * (1024 if unit else 1) for name, number, unit in found}
+    """Read ``/proc/meminfo`` in bytes; lines without a unit, such as ``HugePages_Total``, are left out."""
+    found = re.findall(r"^([\w()]+):[ \t]+([0-9]+) kB[ \t]*$", text, re.MULTILINE)
+    return {name: int(number) * 1024 for name, number in found}
 
 
-def parse_limit(text: str | None) -> int | None:
-    """Read a group's limit in bytes; None for ``max``, version 1's sentinel, and what is no number."""
+def _group_limits(system: System) -> Iterator[tuple[int, int, str]]:
+    """Yield the memory limits on this process's group and its visible ancestors.
+
+    Of each the bytes, those of them that are used and could not be reclaimed, and the file. Version 2 stalls above
+    ``memory.high``; version 1 also has the limits of ancestors that are hidden.
+    """
+    for group in ancestors(system, "memory"):
+        limits, usage, prefix = _FILES[group.version]
+        text = group.read(system, "memory.stat") or ""
+        stat = dict(re.findall(r"^(\w+) ([0-9]+)$", text, re.MULTILINE))
+        # The kernel drops file cache and reclaimable slab before it kills.
+        cache = [stat.get(prefix + name, 0) for name in ("inactive_file", "active_file", "slab_reclaimable")]
+        used = max(0, (_parse_bytes(group.read(system, usage)) or 0) - sum(map(int, cache)))
+        texts = {name: group.read(system, name) for name in limits}
+        texts["hierarchical_memory_limit"] = stat.get("hierarchical_memory_limit")
+        for name, limit in texts.items():
+            most = _parse_bytes(limit)
+            if most is not None:
+                yield most, used, f"cgroup {name}"
+
+
+def _parse_bytes(text: str | None) -> int | None:
+    """Read a group's bytes; None for ``max``, version 1's sentinel, and what is no number."""
     if text is None or not re.fullmatch(r"[0-9]{1,20}", text) or int(text) >= _UNLIMITED:
         return None
     return int(text)
 
 
-def group_limits(system: System) -> Iterator[tuple[int, int, str]]:
-    """Yield the memory limits on this process's group and its visible ancestors: the bytes, those of them that are used
-    and could not be reclaimed, and the file."""
-    for group in ancestors(system, "memory"):
-        stat = _parse_stat(group.read(system, "memory.stat") or "")
-        used = _unreclaimable(group, system, stat)
-        for name, limit in _limits(group, system, stat):
-            if limit is not None:
-                yield limit, used, f"cgroup {name}"
-
-
-def _limits(group: Group, system: System, stat: dict[str, int]) -> Iterable[tuple[str, int | None]]:
-    """List a group's limits. Version 2 stalls above ``memory.high``; version 1 also has those of hidden ancestors."""
-    if group.version == 2:
-        yield "memory.max", parse_limit(group.read(system, "memory.max"))
-        yield "memory.high", parse_limit(group.read(system, "memory.high"))
-    else:
-        yield "memory.limit_in_bytes", parse_limit(group.read(system, "memory.limit_in_bytes"))
-        yield "hierarchical_memory_limit", parse_limit(str(stat.get("hierarchical_memory_limit", "")))
-
-
-def _unreclaimable(group: Group, system: System, stat: dict[str, int]) -> int:
-    """Return usage without file cache and reclaimable slab: the kernel drops those before it kills."""
-    usage = parse_limit(group.read(system, "memory.current" if group.version == 2 else "memory.usage_in_bytes")) or 0
-    prefix = "" if group.version == 2 else "total_"
-    names = ("inactive_file", "active_file", "slab_reclaimable")
-    return max(0, usage - sum(stat.get(prefix + name, 0) for name in names))
-
-
-def _parse_stat(text: str) -> dict[str, int]:
-    return {name: int(number) for name, number in re.findall(r"^(\w+) ([0-9]+)$", text, re.MULTILINE)}
-
-
 def _kill_count(text: str | None) -> int | None:
+    """Return the number in a line ``oom_kill N``; None if there is no such line."""
     match = re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE)
     return int(match[1]) if match else None
-
-
-def _chosen(text: str | None) -> str | None:
-    """Return the bracketed word of ``always [madvise] never``."""
-    match = re.search(r"\[(\w+)\]", text or "")
-    return match[1] if match else None

@@ -20,78 +20,64 @@ TICK = 0.01
 
 @dataclass(frozen=True)
 class Process:
-    """One process at one time.
-
-    Attributes:
-        pid, parent: process ids.
-        created: seconds since the machine started; with ``pid`` it tells one process from another for good.
-        name: the program's; empty if the process belongs to another user.
-        niceness: -20 to 19; above 0 it yields to what has less.
-        seconds: CPU time used so far.
-        ended: CPU time used by its children that have ended, and by theirs.
-    """
+    """One process at one time."""
 
     pid: int
     parent: int
     created: float
+    """Seconds since the machine started; with ``pid`` it tells one process from another for good."""
     name: str
+    """The program's; empty if the process belongs to another user."""
     niceness: int
+    """-20 to 19; above 0 it yields to what has less."""
     seconds: float
+    """CPU time used so far."""
     ended: float = 0.0
+    """CPU time used by its children that have ended, and by theirs."""
 
 
 @dataclass(frozen=True)
 class CpuTime:
-    """CPU seconds up to one moment, on the processors that this process may use.
-
-    Attributes:
-        clock: seconds of the clock, as the processors count them.
-        used: by all processes and by interrupts.
-        stolen: by other guests of the hypervisor.
-        own: by one's own process tree.
-        group: by the control group whose CPU quota is the tightest; None without a quota.
-        cpus: number of these processors.
-    """
+    """CPU seconds up to one moment, on the processors that this process may use."""
 
     clock: float
+    """Seconds of the clock, as the processors count them."""
     used: float
+    """By all processes and by interrupts."""
     stolen: float
+    """By other guests of the hypervisor."""
     own: float
+    """By one's own process tree."""
     group: float | None
+    """By the control group whose CPU quota is the tightest; None without a quota."""
     cpus: int
+    """Number of these processors."""
 
 
-def processes(system: System | None = None) -> list[Process]:
+def processes(system: System) -> list[Process]:
     """Return all processes that can be seen; none on macOS, which has no ``/proc``."""
-    system = system or System()
     found = (_process(system, name) for name in system.list("/proc") if name.isdecimal())
     return [each for each in found if each is not None]
 
 
 def below(seen: Sequence[Process], root: int) -> set[int]:
     """Return the process ids of ``root`` and all below it."""
-    children: dict[int, list[int]] = {}
-    for each in seen:
-        children.setdefault(each.parent, []).append(each.pid)
-    found, frontier = {root}, [root]
-    while frontier:
-        new = [pid for pid in children.get(frontier.pop(), ()) if pid not in found]
-        found.update(new)
-        frontier += new
+    found: set[int] = set()
+    more = {root}
+    while more:
+        found |= more
+        more = {each.pid for each in seen if each.parent in more} - found
     return found
 
 
 def cpu_time(system: System, seen: Sequence[Process], root: int) -> CpuTime | None:
     """Read the machine's CPU time; None if the kernel does not count it.
 
-    Args:
-        system: the machine.
-        seen: its processes now.
-        root: the process whose tree is one's own.
+    ``root`` is the process whose tree is one's own, among all that are ``seen`` now.
     """
     mask, clock, used, stolen, count = system.affinity(), 0, 0, 0, 0
     for cpu, text in re.findall(r"^cpu(\d+) ([\d ]+)$", system.read("/proc/stat") or "", re.MULTILINE):
-        if mask is None or int(cpu) in mask:
+        if int(cpu) in mask:
             ticks = [int(field) for field in text.split()[:8]]  # guests, which follow, are counted in user and nice
             clock, count = clock + sum(ticks), count + 1
             used += sum(ticks[:3]) + sum(ticks[5:7])  # user, nice, system; interrupts, hard and soft
@@ -120,10 +106,10 @@ def taken(before: CpuTime, now: CpuTime, threads: int) -> tuple[float, float]:
     return max(0.0, others) / seconds, (now.stolen - before.stolen) / seconds
 
 
-def may_use(system: System, pid: int, cpus: frozenset[int] | None) -> bool:
+def may_use(system: System, pid: int, cpus: frozenset[int]) -> bool:
     """Return False if the process is bound to other processors than ``cpus``."""
     match = re.search(r"^Cpus_allowed_list:\s*(\S+)$", system.read(f"/proc/{pid}/status") or "", re.MULTILINE)
-    return match is None or cpus is None or not cpus.isdisjoint(parse_cpu_list(match[1]))
+    return match is None or not cpus.isdisjoint(parse_cpu_list(match[1]))
 
 
 def _process(system: System, pid: str) -> Process | None:

@@ -13,99 +13,70 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from autotune.probes.facts import Allocator, Backend, Gpu, Software
-from autotune.probes.system import ROOT, Facts, System
+from autotune.probes.system import Facts, System
 
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
-_ALSO_KEYED = (
-    "ATEN_CPU_CAPABILITY",
-    "PATH",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "CXX",
-    "TMPDIR",
-    "CONDA_PREFIX",
-    "VIRTUAL_ENV",
+_ALSO_KEYED = frozenset(
+    "ATEN_CPU_CAPABILITY PATH PYTHONPATH LD_LIBRARY_PATH LD_PRELOAD CXX TMPDIR CONDA_PREFIX VIRTUAL_ENV".split()
 )
 """Other variables that change the child's result."""
 MPI_SHM = 8 * 2**20
 """Bytes of shared memory for MPI: two processes take 2 MiB."""
-NO_CCL = "oneccl_bindings_for_pytorch is not installed; its last release is for torch 2.8"
 _LAUNCHERS = ("mpiexec", "mpirun")
 _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
     " world.rank or print(json.dumps(dict(size=world.size, vendor=name, version='.'.join(map(str, parts)))))"
 )
+_CCL = "oneccl_bindings_for_pytorch"
 _FOLDERS = (
     *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64") for top in ("/usr/lib", "/lib")),
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-    "/lib",
-    "/usr/local/lib64",
-    "/usr/local/lib",
+    *("/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib"),
 )
 _STEMS = {"jemalloc": ("libjemalloc",), "tcmalloc": ("libtcmalloc", "libtcmalloc_minimal")}
 
 
 class ProbeError(RuntimeError):
-    """The child that reads PyTorch's facts printed no result."""
+    """A child process printed no facts."""
 
 
 def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
     """Read PyTorch's facts with the user's interpreter and environment; ``torch`` is None if it cannot be imported."""
     try:
-        facts = system.remember("software", _key(system), lambda: _run_child(system))
+        facts = system.remember("software", _key(system), lambda: _facts(system))
     except ProbeError as error:
-        facts = {"error": without_paths(str(error))}
+        no = [False, f"PyTorch cannot be imported: {error}"]
+        facts = {
+            "software": {"python": "unknown", "compiler_reason": str(error)},
+            "backends": {"gloo": no, "nccl": no, "mpi": no, "ccl": no},
+        }
     return Software(
-        python=facts.get("python", "unknown"),
         platform=system.platform,
-        torch=facts.get("torch"),
-        cuda=facts.get("cuda"),
-        compiler=facts.get("compiler"),
-        compiler_reason=facts.get("compiler_reason") or (None if facts.get("compiler") else facts.get("error")),
-        default_threads=facts.get("default_threads"),
-        default_interop_threads=facts.get("default_interop_threads"),
-        start_method=facts.get("start_method", "unknown"),
-        backends=backends(facts, gpus),
+        backends=tuple(_backend(gpus, name, *verdict) for name, verdict in facts["backends"].items()),
         allocators=allocators(system),
         environment=environment(system.env.items()),
-        vectors=facts.get("vectors"),
+        **facts["software"],
     )
+
+
+def _backend(gpus: Sequence[Gpu], name: str, usable: bool, reason: str) -> Backend:
+    """Return what the child found; NCCL also needs a device."""
+    if name == "nccl" and usable:
+        return Backend(name, bool(gpus), f"{len(gpus)} CUDA devices" if gpus else "no CUDA device is visible")
+    return Backend(name, usable, reason)
 
 
 def matrix_rates(system: System) -> dict[str, float]:
     """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second, measured once
     per boot, mask and software; empty if that failed."""
     variables = {name: system.env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND")}
-    machine = [system.boot_id(), sorted(system.affinity() or ()), variables, system.env.get("LD_PRELOAD")]
-    key = [1, system.package_version("torch"), system.python, *machine]
+    machine = [system.boot_id(), sorted(system.affinity()), variables, system.env.get("LD_PRELOAD")]
+    key = [1, system.installed("torch"), system.python, *machine]
     try:
-        found = system.remember("rates", key, lambda: _child(system, "rates"))
+        child = [system.python, "-m", "autotune.probes.torch_facts", "rates"]
+        found = system.remember("rates", key, lambda: _answer(system, child, timeout=120))
     except ProbeError:
         return {}
     return {name: rate for name, rate in found.items() if rate is not None}
-
-
-def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
-    """Judge gloo, nccl, mpi and ccl by the child's result: usable or not, and why."""
-    if facts.get("torch") is None:
-        reason = f"PyTorch cannot be imported: {facts.get('error', 'unknown error')}"
-        return tuple(Backend(name, False, reason) for name in ("gloo", "nccl", "mpi", "ccl"))
-    built: dict[str, bool] = facts.get("distributed", {})
-    gloo, ccl, count = facts.get("gloo_error"), facts.get("ccl_error", NO_CCL), len(gpus)
-    if not built.get("gloo", False):
-        gloo = "this PyTorch was built without it"
-    nccl = f"{count} CUDA devices" if count else "no CUDA device is visible"
-    if not built.get("nccl", False):
-        nccl, count = "this PyTorch was built without CUDA", 0
-    return (
-        Backend("gloo", not gloo, gloo or "a process group started"),
-        Backend("nccl", count > 0, nccl),
-        _mpi(built.get("mpi", False), facts),
-        Backend("ccl", not ccl, ccl or "oneccl_bindings_for_pytorch loads"),
-    )
 
 
 def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -129,84 +100,81 @@ def only_root_can_change(system: System, path: str) -> bool:
     return all(found is not None and found.st_uid == 0 and not found.st_mode & 0o022 for found in stats)
 
 
-def _mpi(built: bool, facts: Facts) -> Backend:
-    """Judge MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead."""
-    how = "install both parts: pip install 'torch-autotune[mpi]'"
-    if not facts.get("found", {}).get("mpi4py"):
-        own = "PyTorch was built with MPI, but it is used through mpi4py, which" if built else "mpi4py"
-        return Backend("mpi", False, f"{own} is not installed; {how}")
-    if not facts.get("mpiexec"):
-        return Backend("mpi", False, f"no mpiexec beside the interpreter or on the PATH; {how}")
-    found = facts.get("mpi") or {}
-    if not found:
-        return Backend("mpi", False, f"mpi4py under mpiexec does not work: {facts.get('mpi_error', 'no answer')}")
-    library = f"{found.get('vendor')} {found.get('version')}"
-    if found.get("size") != 2:
-        return Backend("mpi", False, f"mpiexec starts processes that do not find each other: mpi4py uses {library}")
-    if found.get("vendor") != "MPICH":
-        return Backend("mpi", False, f"mpi4py uses {library}; trials start ranks the way of MPICH only: {how}")
-    return Backend("mpi", True, f"mpi4py with {library}")
-
-
 def _key(system: System) -> list[object]:
     """Return everything that the child's result depends on."""
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
-    packages = [system.package_version(name) for name in ("torch", "mpi4py", "mpich", "oneccl_bind_pt")]
-    affinity, room = sorted(system.affinity() or ()), _has_room_for_mpi(system)
-    return [4, packages, system.python, system.boot_id(), affinity, variables, mpiexec(system), room]
+    modules = [system.installed(name) for name in ("torch", "mpi4py", _CCL)]
+    launcher = mpiexec(system)
+    program = system.stat(launcher) if launcher else None
+    mpi = [launcher, program and program.st_mtime, _has_room_for_mpi(system)]
+    return [5, modules, system.python, system.boot_id(), sorted(system.affinity()), variables, mpi]
 
 
-def _run_child(system: System) -> Facts:
-    """Run the child. ProbeError, which is not cached, if it prints no JSON object or cannot import PyTorch."""
-    facts = _child(system)
-    if facts.get("torch") is None:
-        raise ProbeError(facts.get("error", "no answer"))
-    found, launcher = facts.get("found", {}), mpiexec(system)
-    facts["mpiexec"] = launcher is not None
-    # Optional bindings are imported in separate processes: those built for another version may crash.
-    if found.get("mpi4py") and launcher:
-        facts |= _two_ranks(system, launcher)
-    if found.get("oneccl_bindings_for_pytorch"):
-        facts["ccl_error"] = _import_error(system, "import torch, oneccl_bindings_for_pytorch")
+def _facts(system: System) -> Facts:
+    """Return what the child prints, and the verdicts on MPI and oneCCL. ProbeError if it cannot import PyTorch.
+
+    Optional bindings are imported in separate processes: those built for another version may crash.
+    """
+    facts = _answer(system, [system.python, "-m", "autotune.probes.torch_facts"], timeout=120)
+    if "error" in facts:
+        raise ProbeError(without_paths(facts["error"]))
+    facts["backends"] |= {"mpi": _mpi(system), "ccl": _ccl(system)}
     return facts
 
 
-def _child(system: System, *arguments: str) -> Facts:
-    """Return the JSON object that the child prints; ProbeError if it prints none."""
-    done = system.run([system.python, "-m", "autotune.probes.torch_facts", *arguments], timeout=120, cwd=ROOT)
+def _answer(system: System, command: Sequence[str], timeout: float) -> Facts:
+    """Return the JSON object that a command prints last; ProbeError, which is not cached, if it prints none."""
+    done = system.run(command, timeout)
     try:
         facts = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         facts = None
     if not isinstance(facts, dict):
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise ProbeError(f"python ended with {done.returncode}: {last}")
+        name = posixpath.basename(command[0])
+        raise ProbeError(without_paths(f"{name} ended with {done.returncode}: {last}"))
     return facts
 
 
-def _two_ranks(system: System, launcher: str) -> Facts:
-    """Start two MPI processes: the launcher and the library may come from different MPI implementations."""
+def _mpi(system: System) -> tuple[bool, str]:
+    """Judge MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead.
+
+    Two processes are started: the launcher and the library may come from different MPI implementations.
+    """
+    launcher, how = mpiexec(system), "install both parts: pip install 'torch-autotune[mpi]'"
+    if not system.installed("mpi4py"):
+        return False, f"mpi4py is not installed; {how}"
+    if launcher is None:
+        return False, f"no mpiexec beside the interpreter or on the PATH; {how}"
     if not _has_room_for_mpi(system):
-        return {"mpi_error": f"/dev/shm, which it exchanges through, has less than {MPI_SHM // 2**20} MiB left"}
-    done = system.run([launcher, "-n", "2", system.python, "-c", _TWO_RANKS], timeout=60)
+        return False, f"/dev/shm, which MPI exchanges through, has less than {MPI_SHM // 2**20} MiB left"
     try:
-        return {"mpi": json.loads(done.stdout.splitlines()[-1])}
-    except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-        return {"mpi_error": without_paths(last)}
+        found = _answer(system, [launcher, "-n", "2", system.python, "-c", _TWO_RANKS], timeout=60)
+    except ProbeError as error:
+        return False, f"mpi4py under mpiexec does not work: {error}"
+    library = f"{found['vendor']} {found['version']}"
+    if found["size"] != 2:
+        return False, f"mpiexec starts processes that do not find each other: mpi4py uses {library}"
+    if found["vendor"] != "MPICH":
+        return False, f"mpi4py uses {library}; trials start ranks the way of MPICH only: {how}"
+    return True, f"mpi4py with {library}"
+
+
+def _ccl(system: System) -> tuple[bool, str]:
+    """Judge oneCCL by its import."""
+    if not system.installed(_CCL):
+        return False, f"{_CCL} is not installed; its last release is for torch 2.8"
+    try:
+        _answer(system, [system.python, "-c", f"import torch, {_CCL}; print({{}})"], timeout=60)
+    except ProbeError as error:
+        return False, str(error)
+    return True, f"{_CCL} loads"
 
 
 def _has_room_for_mpi(system: System) -> bool:
     """Return False if /dev/shm is full: starting MPI kills its processes then, and they leave their file there."""
     space = system.space("/dev/shm")
     return space is None or space[1] >= MPI_SHM
-
-
-def _import_error(system: System, code: str) -> str | None:
-    done = system.run([system.python, "-c", code], timeout=60)
-    if done.returncode == 0:
-        return None
-    return without_paths((done.stderr.strip().splitlines() or [f"the import ended with {done.returncode}"])[-1])
 
 
 def without_paths(text: str) -> str:

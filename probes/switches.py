@@ -29,14 +29,11 @@ def power(system: System) -> tuple[str, ...]:
 
 
 def _on_battery(system: System) -> bool:
+    """Return True if a laptop's own battery discharges; mice and pens have batteries too, with scope Device."""
     if system.platform == "darwin":
         return "'Battery Power'" in system.run(["pmset", "-g", "batt"], timeout=5).stdout
-    return any(_discharging(system, name) for name in system.list(_SUPPLIES))
-
-
-def _discharging(system: System, name: str) -> bool:
-    """Return True for a laptop's own battery; mice and pens have batteries too, with scope Device."""
-    folder = f"{_SUPPLIES}/{name}"
-    if system.read(f"{folder}/type") != "Battery" or system.read(f"{folder}/scope") == "Device":
-        return False
-    return system.read(f"{folder}/status") == "Discharging"
+    for folder in (f"{_SUPPLIES}/{name}" for name in system.list(_SUPPLIES)):
+        kind, status = system.read(f"{folder}/type"), system.read(f"{folder}/status")
+        if (kind, status) == ("Battery", "Discharging") and system.read(f"{folder}/scope") != "Device":
+            return True
+    return False

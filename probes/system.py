@@ -7,14 +7,15 @@ are slow to find, in a private folder of the user.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.util
 import json
 import math
 import os
 import platform
-import re
+import resource
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,10 +38,10 @@ class System:
     prefix = ""
     """Put in front of every absolute path; a recorded machine lives under a folder."""
 
-    def __init__(self, env: Mapping[str, str] | None = None, deadline: float = math.inf) -> None:
-        """Take the variables ``env`` (this process's if None). Commands end by ``deadline`` on the monotonic clock."""
+    def __init__(self, deadline: float = math.inf) -> None:
+        """Take this process's environment. Commands end by ``deadline`` on the monotonic clock."""
         self.deadline = deadline
-        self.env: Mapping[str, str] = dict(os.environ) if env is None else dict(env)
+        self.env: Mapping[str, str] = dict(os.environ)
         self.platform = sys.platform
         self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
         self.python = sys.executable
@@ -61,10 +62,6 @@ class System:
             return tuple(sorted(os.listdir(self.prefix + path)))
         except OSError:
             return ()
-
-    def exists(self, path: str) -> bool:
-        """Return True if the path leads to something."""
-        return os.path.exists(self.prefix + path)
 
     def resolve(self, path: str) -> str:
         """Return the path with every symbolic link followed."""
@@ -88,15 +85,11 @@ class System:
 
     # This process and its limits
 
-    def affinity(self) -> frozenset[int] | None:
-        """Return the logical CPUs this process may run on, or None if the platform has no masks."""
+    def affinity(self) -> frozenset[int]:
+        """Return the logical CPUs this process may run on: all of them if the platform has no masks."""
         if not hasattr(os, "sched_getaffinity"):
-            return None
+            return frozenset(range(os.cpu_count() or 1))
         return frozenset(os.sched_getaffinity(0))
-
-    def cpu_count(self) -> int:
-        """Return the number of logical CPUs that the operating system reports, at least 1."""
-        return os.cpu_count() or 1
 
     def pid(self) -> int:
         """Return the process id in the current pid namespace."""
@@ -106,14 +99,10 @@ class System:
         """Return the effective user id; 0 is root."""
         return os.geteuid()
 
-    def rlimit(self, name: str) -> tuple[int | None, int | None] | None:
-        """Return soft and hard value of a limit such as ``RLIMIT_NOFILE``; None inside means unlimited."""
-        import resource
-
-        if not hasattr(resource, name):
-            return None
-        soft, hard = resource.getrlimit(getattr(resource, name))
-        return tuple(None if value == resource.RLIM_INFINITY else value for value in (soft, hard))  # type: ignore[return-value]
+    def process_limit(self) -> int | None:
+        """Return RLIMIT_NPROC; None if it is unlimited, and for root, whom it does not bind."""
+        soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        return None if self.uid() == 0 or soft == resource.RLIM_INFINITY else soft
 
     # Commands and software
 
@@ -121,8 +110,8 @@ class System:
         """Return the path of a program on the user's PATH, or None."""
         return shutil.which(name, path=self.env.get("PATH", os.defpath))
 
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Finished:
-        """Run a command with the user's environment and wait for it; never raises.
+    def run(self, command: Iterable[str], timeout: float) -> Finished:
+        """Run a command with the user's environment, but not in the user's folder, and wait for it; never raises.
 
         The exit code follows the shell: 127 could not be started, 124 ran out of time.
         """
@@ -135,56 +124,24 @@ class System:
                 text=True,
                 errors="replace",
                 env=dict(self.env),
-                cwd=cwd,
+                cwd=ROOT,
                 timeout=timeout,
-                check=False,
             )
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 124, "", f"no answer within {timeout:g} s")
         except (OSError, ValueError) as error:
             return subprocess.CompletedProcess(command, 127, "", str(error))
 
-    def package_version(self, name: str) -> str | None:
-        """Return the version of an installed Python distribution, by the name of its folder: `importlib.metadata` takes
-        ten times as long."""
-        ending = ".dist-info"
-        for entry in (entry for folder in sys.path for entry in self.list(folder) if entry.endswith(ending)):
-            package, _, version = entry.removesuffix(ending).rpartition("-")
-            if re.sub(r"[-.]", "_", package.lower()) == name:
-                return version
-        return None
+    def installed(self, module: str) -> float | None:
+        """Return when the file of a Python module was written; None if there is no such module. Nothing is imported."""
+        spec = importlib.util.find_spec(module)
+        found = self.stat(spec.origin) if spec is not None and spec.origin is not None else None
+        return found.st_mtime if found is not None else None
 
     def boot_id(self) -> str:
         """Return what changes with every boot; it tells machines that share a home folder apart."""
         found = self.read("/proc/sys/kernel/random/boot_id")
         return found or self.run(["sysctl", "-n", "kern.boottime"], timeout=5).stdout.strip()
-
-    # The network; nothing is sent
-
-    def addresses(self, host: str) -> tuple[str, ...]:
-        """Return the IP addresses of a host name; none if it does not resolve."""
-        try:
-            return tuple(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None)))
-        except OSError:
-            return ()
-
-    def source(self, address: str) -> str | None:
-        """Return the local address that packets to ``address`` would have; None if there is no route."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((address, 9))
-                return str(probe.getsockname()[0])
-        except OSError:
-            return None
-
-    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
-        """Return the IP addresses of every interface."""
-        import psutil
-
-        kinds = (socket.AF_INET, socket.AF_INET6)
-        found = psutil.net_if_addrs().items()
-        return {name: tuple(a.address.partition("%")[0] for a in all_ if a.family in kinds) for name, all_ in found}
 
     # Facts that are slow to find, by name and key
 
@@ -192,46 +149,38 @@ class System:
         """Return a private, writable folder for cached facts: the user's cache folder, else a temporary one."""
         import platformdirs
 
-        temporary = Path(tempfile.gettempdir()) / f"torch-autotune-{os.geteuid()}"
-        for folder in (platformdirs.user_cache_path("torch-autotune", appauthor=False), temporary):
-            if _is_private(folder):
-                return folder
-        return None
+        folders = [Path(tempfile.gettempdir()) / f"torch-autotune-{os.geteuid()}"]
+        with contextlib.suppress(RuntimeError):  # the user has no home
+            folders.insert(0, platformdirs.user_cache_path("torch-autotune", appauthor=False))
+        return next(filter(_is_private, folders), None)
 
     def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:
         """Return ``compute()``, or its cached result for an equal ``key``. An exception is not cached."""
         folder = self.cache_folder()
         if folder is None:
             return compute()
-        path = folder / _cache_file(name, key)
-        found = _load(path)
-        if found is None:
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
+        path = folder / f"{name}-{digest}.json"
+        try:
+            found: Facts | None = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
             found = compute()
             _save(path, found)
         return found
 
 
 def _is_private(folder: Path) -> bool:
-    """Create the folder if needed. True if only this user can write to it: others could plant facts."""
+    """Create the folder if needed; return True if only this user can write to it: others could plant facts."""
+    if not folder.is_absolute():  # for a user without a home, some versions of platformdirs begin it with ~
+        return False
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError:
         return False
     return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK)
-
-
-def _cache_file(name: str, key: object) -> str:
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:20]
-    return f"{name}-{digest}.json"
-
-
-def _load(path: Path) -> Facts | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _save(path: Path, facts: Facts) -> None:

@@ -6,7 +6,6 @@ query is guarded: builds differ in what their ``torch.distributed`` has.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -14,11 +13,9 @@ import platform
 import shutil
 import sys
 import sysconfig
-import time
 from pathlib import Path
 from typing import Any
 
-OPTIONAL = ("mpi4py", "oneccl_bindings_for_pytorch")
 GEMM_SECONDS = 0.4
 """Time spent per precision; the best multiplication counts, since noise only ever slows."""
 
@@ -29,22 +26,30 @@ def main() -> None:
 
 
 def installation() -> dict[str, Any]:
-    """Return the facts. Without PyTorch ``torch`` is None and ``error`` is the reason."""
-    facts: dict[str, Any] = {
-        "python": platform.python_version(),
-        "start_method": multiprocessing.get_all_start_methods()[0],
-        "found": {
-            name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "oneccl_bindings_for_pytorch")
-        },
-    }
-    facts["compiler"], facts["compiler_reason"] = compiler()
+    """Return fields of `autotune.probes.facts.Software`, and which backends are usable, or why not.
+
+    Without PyTorch there is nothing but ``error``, the reason.
+    """
     try:
         import torch
+        import torch.distributed as distributed
     except Exception as error:  # a broken installation raises anything from OSError to RuntimeError
-        facts.update(torch=None, error=f"{type(error).__name__}: {error}".splitlines()[0])
-    else:
-        facts.update(torch_facts(torch))
-    return facts
+        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+    name, reason = compiler()
+    return {
+        "software": {
+            "python": platform.python_version(),
+            "start_method": multiprocessing.get_all_start_methods()[0],
+            "compiler": name,
+            "compiler_reason": reason,
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "vectors": torch.backends.cpu.get_cpu_capability(),
+            "default_threads": torch.get_num_threads(),
+            "default_interop_threads": torch.get_num_interop_threads(),
+        },
+        "backends": {"gloo": gloo(distributed), "nccl": nccl(distributed)},
+    }
 
 
 def matrix_rates() -> dict[str, float | None]:
@@ -56,60 +61,37 @@ def matrix_rates() -> dict[str, float | None]:
 
 def _rate(torch: Any, dtype: Any) -> float | None:
     """Return the best GFLOP/s of a square product, its size doubled until one takes a hundredth of the time."""
+    from torch.utils.benchmark import Timer
+
     try:
-        size = 512
-        while size < 4096 and _product_seconds(torch.ones(size, size, dtype=dtype), 0.0) < GEMM_SECONDS / 100:
-            size *= 2
-        seconds = _product_seconds(torch.ones(size, size, dtype=dtype), GEMM_SECONDS)
+        for size in (512, 1024, 2048, 4096):
+            one = {"one": torch.ones(size, size, dtype=dtype)}
+            product = Timer("one @ one", globals=one, num_threads=torch.get_num_threads())
+            if product.timeit(1).mean > GEMM_SECONDS / 100:
+                break
+        seconds = min(product.blocked_autorange(min_run_time=GEMM_SECONDS).times)
     except RuntimeError:
         return None
     return round(2 * size**3 / seconds / 1e9, 2)
 
 
-def _product_seconds(matrix: Any, seconds: float, repeats: int = 3) -> float:
-    """Return the least time of a product, repeated for so many ``seconds`` and at least ``repeats`` times."""
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < repeats or time.perf_counter() < end:
-        start = time.perf_counter()
-        matrix @ matrix
-        times.append(time.perf_counter() - start)
-    return min(times)
+def nccl(distributed: Any) -> tuple[bool, str]:
+    """Return whether this build holds NCCL, or why not."""
+    built = distributed.is_available() and distributed.is_nccl_available()
+    return built, "" if built else "this PyTorch was built without CUDA"
 
 
-def torch_facts(torch: Any) -> dict[str, Any]:
-    """Return versions, threads and backends of an imported PyTorch."""
-    import torch.distributed as distributed
-
-    threads, interop = torch.get_num_threads(), torch.get_num_interop_threads()
-    return {
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "vectors": torch.backends.cpu.get_cpu_capability(),
-        "default_threads": threads,
-        "default_interop_threads": interop,
-        "distributed": backends(distributed),
-        "gloo_error": gloo_error(distributed),
-    }
-
-
-def backends(distributed: Any) -> dict[str, bool]:
-    """Return the backends that this build holds; none if it was built without ``torch.distributed``."""
-    names = ("gloo", "nccl", "mpi")
-    if not distributed.is_available():
-        return dict.fromkeys(names, False)
-    return {name: bool(getattr(distributed, f"is_{name}_available", lambda: False)()) for name in names}
-
-
-def gloo_error(distributed: Any) -> str | None:
-    """Return why a gloo group of one cannot start on the loopback, or None if it does."""
+def gloo(distributed: Any) -> tuple[bool, str]:
+    """Return whether a gloo group of one starts on the loopback, or why not."""
+    if not (distributed.is_available() and distributed.is_gloo_available()):
+        return False, "this PyTorch was built without it"
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     try:
         distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
         distributed.destroy_process_group()
     except Exception as error:  # any error is the reason
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return None
+        return False, f"{type(error).__name__}: {error}".splitlines()[0]
+    return True, "a process group started"
 
 
 def compiler() -> tuple[str | None, str | None]:

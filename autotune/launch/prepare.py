@@ -270,7 +270,7 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
         raise UsageError(
             f"--nnodes {cluster.nodes}: the profile's backend {settings.backend} trains on one machine only"
         )
-    route = network.route(System(), cluster.host)
+    route = network.route(cluster.host)
     if route is None:
         raise UsageError(
             f"{cluster.host}: this machine has no route there. Give a name or an address that all can reach"

@@ -190,13 +190,8 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         memory=memory.probe(system),
         gpus=gpu.probe(system) if torch.cuda.is_available() else (),
         limits=ResourceLimits(None),
-        software=_software(str(torch.__version__), torch.version.cuda),
+        software=Software(platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda),
     )
-
-
-def _software(version: str, cuda: str | None) -> Software:
-    python = platform.python_version()
-    return Software(python, sys.platform, version, cuda, None, None, None, None, "unknown")
 
 
 def take_compiled(settings: Settings | None) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
-from autotune.probes.inventory import to_json
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import KINDS, Completed, Outcome
 from benchmarks.grid.plan import HELD, spaces
@@ -63,7 +62,7 @@ class Header:
         """Plain data for JSON; nothing in it names the machine's user, host or folders."""
         return {
             **vars(self),
-            "inventory": to_json(self.inventory),
+            "inventory": asdict(self.inventory),
             "task": self.task.as_dict(),
             "baseline": self.baseline.as_dict(),
         }

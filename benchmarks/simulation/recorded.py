@@ -11,6 +11,5 @@ from autotune.probes.facts import Inventory
 
 
 def recorded_inventory(data: Mapping[str, Any]) -> Inventory:
-    """Read what `autotune.probes.inventory.to_json` wrote; uuids of GPUs, which are never written, are empty."""
-    gpus = [{**gpu, "uuid": ""} for gpu in data["gpus"]]
-    return TypeAdapter(Inventory).validate_python({**data, "gpus": gpus})
+    """Read an `Inventory` that was written as plain data; facts that no longer exist are left out."""
+    return TypeAdapter(Inventory).validate_python(data)

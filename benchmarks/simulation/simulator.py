@@ -231,7 +231,7 @@ def inventory(threads: int = 2, cores: int = 2, sockets: int = 1, gpus: int = 0,
     )
     nodes = tuple(NumaNode(n, tuple(c.id for c in logical if c.node == n)) for n in range(sockets))
     features = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-    accelerators = tuple(Gpu(k, f"GPU-{k}", "simulated", 80 * GIB, 80 * GIB, (9, 0), False, 0) for k in range(gpus))
+    accelerators = tuple(Gpu(k, "simulated", 80 * GIB, 80 * GIB, (9, 0), False, 0) for k in range(gpus))
     return Inventory(
         cpu=Cpu("amd", "simulated", "simulated", "x86_64", features, logical, nodes),
         budget=CpuBudget(tuple(range(threads)), None, threads, cores, cores, f"{threads} online CPUs"),

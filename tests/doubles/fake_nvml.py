@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +38,7 @@ class FakeGpu:
 
 @dataclass
 class FakeNvml:
-    """The functions the probe calls, by their real names. ``missing`` ones do not exist; ``failure`` ends the start."""
+    """The functions of `ANSWERS`, by their real names. ``missing`` ones do not exist; ``failure`` ends the start."""
 
     gpus: Sequence[FakeGpu] = ()
     nvlink: bool = False
@@ -58,63 +59,52 @@ class FakeNvml:
     class NVMLError_DriverNotLoaded(NVMLError):  # noqa: N801
         """No kernel module."""
 
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("nvml") and name != "nvmlMemory_v2":
-            object.__getattribute__(self, "calls").append(name)
-            if name in object.__getattribute__(self, "missing"):
-                raise AttributeError(name)
-        return object.__getattribute__(self, name)
+    def __getattr__(self, name: str) -> Any:
+        if name not in ANSWERS or name in self.missing:
+            raise AttributeError(name)
+        self.calls.append(name)
+        return functools.partial(ANSWERS[name], self)
 
-    def nvmlInit(self) -> None:  # noqa: N802
-        if self.failure:
-            raise getattr(FakeNvml, self.failure)
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        pass
+def _start(nvml: FakeNvml) -> None:
+    if nvml.failure:
+        raise getattr(FakeNvml, nvml.failure)
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return len(self.gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
-        return self.gpus[index]
+def _memory(nvml: FakeNvml, handle: Any, version: int) -> Any:
+    return SimpleNamespace(total=handle.memory, free=handle.memory - handle.used, used=handle.used)
 
-    def nvmlDeviceGetUUID(self, handle: Any) -> str:  # noqa: N802
-        return handle.uuid
 
-    def nvmlDeviceGetName(self, handle: Any) -> str:  # noqa: N802
-        return handle.name
+def _slice(nvml: FakeNvml, handle: FakeGpu, place: int) -> FakeSlice:
+    """Slices lie at every other place."""
+    present = {2 * position: found for position, found in enumerate(handle.slices or ())}
+    if place not in present:
+        raise nvml.NVMLError
+    return present[place]
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int) -> Any:  # noqa: N802
-        return SimpleNamespace(total=handle.memory, free=handle.memory - handle.used, used=handle.used)
 
-    def nvmlDeviceGetCudaComputeCapability(self, handle: FakeGpu) -> tuple[int, int]:  # noqa: N802
-        return handle.capability
+def _processes(nvml: FakeNvml, handle: Any) -> list[Any]:
+    if handle.processes is None:
+        raise nvml.NVMLError
+    return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in handle.processes]
 
-    def nvmlDeviceGetMigMode(self, handle: Any) -> list[int]:  # noqa: N802
-        return [0, 0] if handle.slices is None else [1, 1]
 
-    def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any) -> int:  # noqa: N802
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: FakeGpu, place: int) -> FakeSlice:  # noqa: N802
-        present = {2 * position: found for position, found in enumerate(handle.slices or ())}
-        if place not in present:
-            raise self.NVMLError
-        return present[place]
-
-    def nvmlDeviceGetPciInfo(self, handle: FakeGpu) -> Any:  # noqa: N802
-        return SimpleNamespace(busId=handle.bus)
-
-    def nvmlDeviceGetP2PStatus(self, one: Any, other: Any, index: int) -> int:  # noqa: N802
-        return 0 if self.nvlink else 3
-
-    def nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any) -> int:  # noqa: N802
-        return self.level
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:  # noqa: N802
-        if handle.processes is None:
-            raise self.NVMLError
-        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in handle.processes]
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: FakeGpu) -> int:  # noqa: N802
-        return handle.reasons
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "nvmlInit": _start,
+    "nvmlShutdown": lambda nvml: None,
+    "nvmlSystemGetDriverVersion": lambda nvml: "580.65.06",
+    "nvmlDeviceGetCount": lambda nvml: len(nvml.gpus),
+    "nvmlDeviceGetHandleByIndex": lambda nvml, index: nvml.gpus[index],
+    "nvmlDeviceGetUUID": lambda nvml, handle: handle.uuid,
+    "nvmlDeviceGetName": lambda nvml, handle: handle.name,
+    "nvmlDeviceGetMemoryInfo": _memory,
+    "nvmlDeviceGetCudaComputeCapability": lambda nvml, handle: handle.capability,
+    "nvmlDeviceGetMigMode": lambda nvml, handle: [0, 0] if handle.slices is None else [1, 1],
+    "nvmlDeviceGetMaxMigDeviceCount": lambda nvml, handle: 7,
+    "nvmlDeviceGetMigDeviceHandleByIndex": _slice,
+    "nvmlDeviceGetPciInfo": lambda nvml, handle: SimpleNamespace(busId=handle.bus),
+    "nvmlDeviceGetP2PStatus": lambda nvml, one, other, index: 0 if nvml.nvlink else 3,
+    "nvmlDeviceGetTopologyCommonAncestor": lambda nvml, one, other: nvml.level,
+    "nvmlDeviceGetComputeRunningProcesses": _processes,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda nvml, handle: handle.reasons,
+}

@@ -21,18 +21,18 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 V1_UNLIMITED = "9223372036854771712"
 TORCH_CHILD = "python -m autotune.probes.torch_facts"
 TORCH_FACTS: dict[str, Any] = {
-    "python": "3.12.4",
-    "start_method": "fork",
-    "found": {"mpi4py": False, "oneccl_bindings_for_pytorch": False},
-    "compiler": "g++",
-    "compiler_reason": None,
-    "torch": "2.7.1+cu126",
-    "cuda": "12.6",
-    "vectors": "AVX2",
-    "default_threads": 4,
-    "default_interop_threads": 4,
-    "distributed": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
-    "gloo_error": None,
+    "software": {
+        "python": "3.12.4",
+        "start_method": "fork",
+        "compiler": "g++",
+        "compiler_reason": None,
+        "torch": "2.7.1+cu126",
+        "cuda": "12.6",
+        "vectors": "AVX2",
+        "default_threads": 4,
+        "default_interop_threads": 4,
+    },
+    "backends": {"gloo": [True, "a process group started"], "nccl": [True, ""]},
 }
 
 
@@ -91,16 +91,14 @@ def host(
         for cpu in core:
             topology = f"/sys/devices/system/cpu/cpu{cpu}/topology"
             files[f"{topology}/physical_package_id"] = str(package)
-            files[f"{topology}/core_id"] = str(position)
             files[f"{topology}/thread_siblings_list"] = cpu_list(core)
     defaults: dict[str, Any] = {
         "affinity": tuple(cpus),
         "machine": machine,
         "env": {"PATH": "/usr/bin"},
-        "rlimits": {"RLIMIT_NOFILE": (1024, 1048576), "RLIMIT_NPROC": (None, None)},
-        "spaces": {"/dev/shm": (memory // 2, memory // 2), "/work": (GIB * 500, GIB * 200)},
+        "spaces": {"/dev/shm": (memory // 2, memory // 2)},
         "commands": {TORCH_CHILD: (0, json.dumps(TORCH_FACTS))},
-        "packages": {"torch": "2.7.1"},
+        "modules": {"torch": 1.0},
     }
     return Machine(files, Recording(**(defaults | recording)))
 
@@ -110,7 +108,9 @@ def laptop() -> Machine:
     cores = [(2 * i, 2 * i + 1) for i in range(6)] + [(i,) for i in range(12, 20)]
     flags = "fpu sse2 avx f16c fma avx2 avx_vnni"
     machine = host(
-        cores, cpuinfo=intel_cpuinfo(20, 186, 2, "13th Gen Intel(R) Core(TM) i7-13700H", flags), memory=32 * GIB
+        cores,
+        cpuinfo=x86_cpuinfo(20, "GenuineIntel", 6, 186, 2, "13th Gen Intel(R) Core(TM) i7-13700H", flags),
+        memory=32 * GIB,
     )
     return machine.having(
         {
@@ -118,8 +118,6 @@ def laptop() -> Machine:
             "/sys/devices/cpu_atom/cpus": "12-19",
             "/sys/class/power_supply/BAT0/type": "Battery",
             "/sys/class/power_supply/BAT0/status": "Discharging",
-            "/sys/class/power_supply/AC/type": "Mains",
-            "/sys/class/power_supply/AC/online": "0",
             "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
             "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver": "intel_pstate",
         }
@@ -127,22 +125,14 @@ def laptop() -> Machine:
 
 
 def server() -> Machine:
-    """Two Sapphire Rapids sockets with SMT, 4 NUMA nodes of which node 1 has no memory, 8 GPUs on NVSwitch."""
+    """Two Sapphire Rapids sockets with SMT, 4 NUMA nodes, 8 GPUs on NVSwitch."""
     cores = [(i, i + 64) for i in range(64)]
     packages = {i: i // 32 for i in range(64)}
     flags = "fpu sse2 avx f16c fma avx2 avx512f avx512bw avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8 avx512_fp16"
-    info = intel_cpuinfo(128, 143, 8, "Intel(R) Xeon(R) Platinum 8462Y+", flags)
+    info = x86_cpuinfo(128, "GenuineIntel", 6, 143, 8, "Intel(R) Xeon(R) Platinum 8462Y+", flags)
     machine = host(cores, cpuinfo=info, memory=1024 * GIB, packages=packages)
-    nodes: dict[str, str] = {}
-    for i in range(4):
-        cpus = f"{16 * i}-{16 * i + 15},{64 + 16 * i}-{64 + 16 * i + 15}"
-        nodes |= node(i, cpus, 0 if i == 1 else 256 * GIB)
-    gpus = [
-        FakeGpu(
-            f"GPU-{i:08x}-1111-2222-3333-444444444444", "NVIDIA H200", 141 * GIB, bus=f"00000000:{0x18 + i:02X}:00.0"
-        )
-        for i in range(8)
-    ]
+    nodes = {node(i): f"{16 * i}-{16 * i + 15},{64 + 16 * i}-{64 + 16 * i + 15}" for i in range(4)}
+    gpus = [FakeGpu(f"GPU-{i}", "NVIDIA H200", 141 * GIB, bus=f"00000000:{0x18 + i:02X}:00.0") for i in range(8)]
     pci = {f"/sys/bus/pci/devices/0000:{0x18 + i:02x}:00.0/numa_node": str(2 * (i // 4)) for i in range(8)}
     return dataclasses.replace(machine.having({**nodes, **pci}), nvml=FakeNvml(gpus, nvlink=True))
 
@@ -227,7 +217,7 @@ def slurm_step() -> Machine:
 
 
 def arm_server() -> Machine:
-    """Graviton3: 64 Neoverse-V1 cores, no SMT, no model name, core ids by an old kernel that restarts them."""
+    """Graviton3: 64 Neoverse-V1 cores, no SMT, no model name."""
     features = "fp asimd evtstrm aes sha2 crc32 atomics fphp asimddp sve i8mm bf16"
     info = "\n\n".join(
         f"processor\t: {i}\nBogoMIPS\t: 2100.00\nFeatures\t: {features}\nCPU implementer\t: 0x41\n"
@@ -235,8 +225,7 @@ def arm_server() -> Machine:
         for i in range(64)
     )
     machine = host([(i,) for i in range(64)], cpuinfo=info, memory=128 * GIB, machine="aarch64")
-    restarted = {f"/sys/devices/system/cpu/cpu{i}/topology/core_id": str(i % 4) for i in range(64)}
-    return machine.having({**restarted, **node(0, "0-63", 128 * GIB)})
+    return machine.having({node(0): "0-63"})
 
 
 MACHINES = {
@@ -248,11 +237,6 @@ MACHINES = {
     "slurm_step": slurm_step,
     "arm_server": arm_server,
 }
-
-
-def intel_cpuinfo(count: int, model: int, stepping: int, name: str, flags: str) -> str:
-    """``/proc/cpuinfo`` of an Intel machine of family 6."""
-    return x86_cpuinfo(count, "GenuineIntel", 6, model, stepping, name, flags)
 
 
 def amd_cpuinfo(count: int, family: int, model: int, name: str, flags: str = "fpu sse2 avx f16c fma avx2") -> str:
@@ -290,10 +274,6 @@ def cpu_list(cpus: Iterable[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def node(number: int, cpus: str, memory: int) -> dict[str, str]:
-    """Files of one NUMA node."""
-    folder = f"/sys/devices/system/node/node{number}"
-    return {
-        f"{folder}/cpulist": cpus,
-        f"{folder}/meminfo": f"Node {number} MemTotal:       {memory // KIB} kB\nNode {number} MemFree:        0 kB",
-    }
+def node(number: int) -> str:
+    """Return the file that lists the CPUs of a NUMA node."""
+    return f"/sys/devices/system/node/node{number}/cpulist"

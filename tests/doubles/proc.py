@@ -30,7 +30,7 @@ class Row:
 class ProcTree:
     """A machine whose ``/proc`` is written anew for each moment."""
 
-    def __init__(self, folder: Path, cpus: tuple[int, ...] | None = (0, 1), files: Mapping[str, str] | None = None):
+    def __init__(self, folder: Path, cpus: tuple[int, ...] = (0, 1), files: Mapping[str, str] | None = None):
         self.root = folder
         self.cpus = cpus
         self.files = dict(files or {})

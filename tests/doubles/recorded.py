@@ -15,19 +15,13 @@ class Recording:
     """What a folder tree cannot hold. Commands are keyed by their words joined with blanks."""
 
     env: Mapping[str, str] = field(default_factory=dict)
-    affinity: tuple[int, ...] | None = None
-    rlimits: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    affinity: tuple[int, ...] = ()
     spaces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     commands: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    packages: Mapping[str, str] = field(default_factory=dict)
+    modules: Mapping[str, float] = field(default_factory=dict)
     owners: Mapping[str, int] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Addresses by host name."""
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """This machine's own address on the way to another, by the other's."""
-    interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Addresses by interface."""
+    process_limit: int | None = None
     platform: str = "linux"
     machine: str = "x86_64"
     python: str = "python"
@@ -42,11 +36,9 @@ class Recorded(System):
         self.recording = recording or Recording()
         self.prefix = str(root)
         self.env = dict(self.recording.env)
-        self.platform, self.machine, self.python = (
-            self.recording.platform,
-            self.recording.machine,
-            self.recording.python,
-        )
+        self.platform = self.recording.platform
+        self.machine = self.recording.machine
+        self.python = self.recording.python
         self.cache = cache
 
     def stat(self, path: str) -> os.stat_result | None:
@@ -57,11 +49,8 @@ class Recorded(System):
     def space(self, path: str) -> tuple[int, int] | None:
         return self.recording.spaces.get(path)
 
-    def affinity(self) -> frozenset[int] | None:
-        return None if self.recording.affinity is None else frozenset(self.recording.affinity)
-
-    def cpu_count(self) -> int:
-        return len(self.recording.affinity or (0,))
+    def affinity(self) -> frozenset[int]:
+        return frozenset(self.recording.affinity or (0,))
 
     def pid(self) -> int:
         return self.recording.pid
@@ -69,29 +58,19 @@ class Recorded(System):
     def uid(self) -> int:
         return self.recording.uid
 
-    def rlimit(self, name: str) -> tuple[int | None, int | None] | None:
-        found = self.recording.rlimits.get(name)
-        return (found[0], found[1]) if found else None
+    def process_limit(self) -> int | None:
+        return self.recording.process_limit
 
     def which(self, name: str) -> str | None:
         return self.recording.programs.get(name)
 
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Finished:
+    def run(self, command: Iterable[str], timeout: float) -> Finished:
         words = list(command)
         code, printed = self.recording.commands.get(" ".join(words), (127, ""))
         return Finished(words, code, printed, "" if code != 127 else "not recorded")
 
-    def package_version(self, name: str) -> str | None:
-        return self.recording.packages.get(name)
-
-    def addresses(self, host: str) -> tuple[str, ...]:
-        return tuple(self.recording.names.get(host, ()))
-
-    def source(self, address: str) -> str | None:
-        return self.recording.sources.get(address)
-
-    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(addresses) for name, addresses in self.recording.interfaces.items()}
+    def installed(self, module: str) -> float | None:
+        return self.recording.modules.get(module)
 
     def cache_folder(self) -> Path | None:
         return self.cache

@@ -49,52 +49,34 @@ def serving(handler: Any) -> Iterator[str]:
 
 
 class Lying(BaseHTTPRequestHandler):
-    """Answers each path in its own bad way."""
+    """Answers each path in its own bad way, by a row of `LIES`, or without an end."""
 
     stop: threading.Event
 
     def do_GET(self) -> None:
-        kind = self.path.strip("/").split("/")[0]
-        getattr(self, kind, self.garbage)()
-
-    def garbage(self) -> None:
-        """Bytes that are no profile."""
-        self._answer(200, b"\xff\xfe not a profile")
-
-    def endless(self) -> None:
-        """More than anybody wants."""
-        self.send_response(200)
+        kind = self.path.split("/")[1]
+        if kind == "slow":
+            self.stop.wait(20)
+            return
+        code, headers, body = LIES.get(kind, (200, {}, b"x" * 65536))
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value or self.path)
         self.end_headers()
         with contextlib.suppress(OSError):
-            while not self.stop.is_set():
-                self.wfile.write(b"x" * 65536)
-
-    def slow(self) -> None:
-        """No answer."""
-        self.stop.wait(20)
-
-    def around(self) -> None:
-        """A redirect without end."""
-        self.send_response(302)
-        self.send_header("Location", self.path)
-        self.end_headers()
-
-    def broken(self) -> None:
-        """An error of the server that quotes a secret."""
-        self._answer(500, b"secret-word")
-
-    def short(self) -> None:
-        """Less than was promised."""
-        self.send_response(200)
-        self.send_header("Content-Length", "5000")
-        self.end_headers()
-        self.wfile.write(b"schema: autotune.profile\n")
-
-    def _answer(self, code: int, body: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+            self.wfile.write(body)
+            while kind == "endless" and not self.stop.is_set():
+                self.wfile.write(body)
 
     def log_message(self, *_arguments: Any) -> None:
         """Nothing."""
+
+
+LIES: dict[str, tuple[int, dict[str, str], bytes]] = {
+    "garbage": (200, {}, b"\xff\xfe not a profile"),
+    "around": (302, {"Location": ""}, b""),
+    "broken": (500, {}, b"secret-word"),
+    "short": (200, {"Content-Length": "5000"}, b"schema: autotune.profile\n"),
+}
+"""Status, headers (an empty one is the path itself) and body: no profile, a redirect without an end, an error that
+quotes a secret, and less than was promised."""

@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -28,31 +28,17 @@ VARIABLE = "SAME_TRAINING_WITHOUT"
 
 @dataclass(frozen=True)
 class Mend:
-    """One mend.
+    """The function that keeps training the same, as ``module:name`` or ``module:Class.name`` of `autotune`; what is put
+    ``instead`` of it; and a case that is different then."""
 
-    Attributes:
-        what: what it keeps.
-        place: the function that does it, as ``module:name`` or ``module:Class.name`` of `autotune`.
-        instead: what stands there without it.
-        case: a training that is different then.
-    """
-
-    what: str
     place: str
     instead: Any
     case: Case
 
 
-def _nothing(*_arguments: Any, **_options: Any) -> None:
-    return None
-
-
-def _false(*_arguments: Any, **_options: Any) -> bool:
-    return False
-
-
-def _true(*_arguments: Any, **_options: Any) -> bool:
-    return True
+def _returns(value: Any) -> Callable[..., Any]:
+    """Stand in for a function or method that returns ``value``."""
+    return lambda *_arguments, **_options: value
 
 
 def _trained_at_first(self: Any) -> list[Tensor]:
@@ -69,82 +55,56 @@ def _seen_apart(self: Any, source: Any) -> Iterator[Any]:
 
 
 MENDS: Mapping[str, Mend] = {
-    "flags": Mend(
-        "parameter groups and checkpoints hold the user's flags",
+    # what it keeps
+    "parameter groups and checkpoints hold the user's flags": Mend(
         "knobs.optimizer_impl:_Switched._put_back",
-        _nothing,
+        _returns(None),
         Case(optimizer="adam", checkpoint="back", optimizer_impl="foreach"),
     ),
-    "sparse gradients": Mend(
-        "a step with sparse gradients is the optimizer's own",
+    "a step with sparse gradients is the optimizer's own": Mend(
         "knobs.optimizer_impl:_is_laid_out",
-        _true,
+        _returns(True),
         Case(model="sparse", optimizer="adagrad", optimizer_impl="fused"),
     ),
-    "momentum": Mend(
-        "fused SGD waits until all parameters have momentum",
+    "fused SGD waits until all parameters have momentum": Mend(
         "knobs.optimizer_impl:_Switched._state_serves",
-        _true,
+        _returns(True),
         Case(model="unfrozen_later", optimizer_impl="fused"),
     ),
-    "streams": Mend(
-        "an iterable dataset keeps its workers",
-        "runtime.loaders:why_left_alone",
-        _nothing,
-        Case(loader="stream", num_workers=2),
+    "an iterable dataset keeps its workers": Mend(
+        "runtime.loaders:why_left_alone", _returns(None), Case(loader="stream", num_workers=2)
     ),
-    "batch at max": Mend(
-        "level max replaces the batch of the first loader only",
-        "runtime.loaders:reads_like",
-        _true,
-        Case(loop="two_loaders", level="max", profile_batch="other"),
+    "level max replaces the batch of the first loader only": Mend(
+        "runtime.loaders:reads_like", _returns(True), Case(loop="two_loaders", level="max", profile_batch="other")
     ),
-    "averaging": Mend(
-        "gradients are averaged over processes",
-        "runtime.gradient_sync:average",
-        _true,
-        Case(world="gloo2", model="layernorm"),
+    "gradients are averaged over processes": Mend(
+        "runtime.gradient_sync:average", _returns(True), Case(world="gloo2", model="layernorm")
     ),
-    "frozen models": Mend(
-        "all processes start with rank 0's parameters, frozen ones too",
-        "runtime.gradient_sync:from_rank_zero",
-        _false,
-        Case(world="gloo2", model="teacher"),
+    "all processes start with rank 0's parameters, frozen ones too": Mend(
+        "runtime.gradient_sync:from_rank_zero", _returns(False), Case(world="gloo2", model="teacher")
     ),
-    "unfrozen later": Mend(
-        "gradients of what trains later are averaged too",
-        "runtime.gradient_sync:GradientSync._trained",
-        _trained_at_first,
-        Case(world="gloo2", model="unfrozen_later"),
+    "gradients of what trains later are averaged too": Mend(
+        "runtime.gradient_sync:GradientSync._trained", _trained_at_first, Case(world="gloo2", model="unfrozen_later")
     ),
-    "a look by rank 0": Mend(
-        "a look at the loader by rank 0 alone shifts nothing",
-        "runtime.relay:Relay.items",
-        _seen_apart,
-        Case(world="gloo2", loop="peek", model="layernorm"),
+    "a look at the loader by rank 0 alone shifts nothing": Mend(
+        "runtime.relay:Relay.items", _seen_apart, Case(world="gloo2", loop="peek", model="layernorm")
     ),
-    "no single samples": Mend(
-        "a ragged batch leaves no process with one sample",
-        "runtime.shards:LEAST",
-        1,
-        Case(world="gloo3", model="batchnorm1d", loader="batch_sampler", tail=3),
+    "a ragged batch leaves no process with one sample": Mend(
+        "runtime.shards:LEAST", 1, Case(world="gloo3", model="batchnorm1d", loader="batch_sampler", tail=3)
     ),
-    "two at once": Mend(
-        "two passes that are read together are two",
+    "two passes that are read together are two": Mend(
         "runtime.relay:_Pass.read_now",
         property(lambda self: False),
         Case(world="gloo2", loop="twice_at_once", model="layernorm"),
     ),
-    "thrown away": Mend(
-        "gradients made apart after averaged ones are averaged too",
+    "gradients made apart after averaged ones are averaged too": Mend(
         "runtime.gradient_sync:GradientSync.before_backward",
-        _nothing,
+        _returns(None),
         Case(world="gloo2", loop="skip", model="layernorm"),
     ),
-    "statistics": Mend(
-        "all processes have the same running statistics",
+    "all processes have the same running statistics": Mend(
         "runtime.gradient_sync:GradientSync._buffers",
-        lambda self: ([], []),
+        _returns(([], [])),
         Case(world="gloo2", loop="evaluate", model="batchnorm", schedule="plateau"),
     ),
 }
@@ -177,7 +137,7 @@ def main() -> int:
             (outcome,) = ranks.run([mend.case])
         found = outcome.verdict == DIFFERENT
         missing += not found
-        print(f"{name}: {mend.what}\n    {mend.case!r}\n    {outcome.reasons[0][:150] if found else 'NOT MISSED'}")
+        print(f"{name}\n    {mend.case!r}\n    {outcome.reasons[0][:150] if found else 'NOT MISSED'}")
     return int(missing > 0)
 
 

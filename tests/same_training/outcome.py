@@ -14,7 +14,7 @@ from tests.same_training import compare, training
 from tests.same_training.case import BATCH, BATCH_NORM, Case
 from tests.same_training.record import Record
 from tests.same_training.shared import SharedSide, shares
-from tests.same_training.sides import PlainSide, RuntimeSide, Side, profile_batch
+from tests.same_training.sides import PlainSide, RuntimeSide, profile_batch
 from tests.same_training.training import PHASES
 
 EQUAL, REFUSED, DIFFERENT = "equal", "refused by the tuner", "DIFFERENT"
@@ -47,12 +47,12 @@ def run(case: Case) -> Outcome:
     return judge(case, [tested], reference(case, tested) if isinstance(tested, Record) else tested)
 
 
-def attempt(case: Case, side: Callable[[Case], Side] = RuntimeSide) -> Record | str:
+def attempt(case: Case, side: Callable[[Case], PlainSide] = RuntimeSide) -> Record | str:
     """The tested side's record, or the traceback of what it raised."""
-    return _caught(lambda: training.run(case, lambda: side(case), lambda: plain_side(case)))
+    return _caught(lambda: training.run(case, lambda: side(case), PlainSide))
 
 
-def reference(case: Case, tested: Record, side: Callable[[str], Side] | None = None) -> Record | str:
+def reference(case: Case, tested: Record, side: Callable[[str], PlainSide] | None = None) -> Record | str:
     """The record of plain PyTorch with the precision and batch that the runtime says are in force."""
     knobs = compare.in_force(case, tested)
     precision = case.precision if "precision" in knobs else "fp32"
@@ -61,7 +61,7 @@ def reference(case: Case, tested: Record, side: Callable[[str], Side] | None = N
     peeks = case.processes == 1  # several processes repeat a pass that no step has followed: see `runtime.relay`
     make = side or (lambda precision: PlainSide(precision, peeks=peeks))
     with _products(case.matmul_precision if "matmul_precision" in knobs else "highest"):
-        return _caught(lambda: training.run(case, lambda: make(precision), lambda: plain_side(case), batch))
+        return _caught(lambda: training.run(case, lambda: make(precision), PlainSide, batch))
 
 
 @contextlib.contextmanager
@@ -84,11 +84,6 @@ def _said(record: Record) -> list[str]:
     """Notes, and knobs that are not applied with the reason."""
     refused = [f"{knob}: {reason}" for knob, reason in record.not_applied]
     return [*(note for note in record.notes if " not applied: " not in note), *refused]
-
-
-def plain_side(case: Case) -> PlainSide:
-    """The side that makes or continues a checkpoint without a profile."""
-    return PlainSide("fp32")
 
 
 def _caught(run: Callable[[], Record]) -> Record | str:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -32,11 +31,8 @@ LONGEST = 600.0
 """Seconds for one list of cases."""
 
 
-class Started(NamedTuple):
-    """A process, and the file that its output goes to."""
-
-    process: subprocess.Popen[bytes]
-    said: Path
+Started = tuple["subprocess.Popen[bytes]", Path]
+"""A process, and the file that its output goes to."""
 
 
 def run(cases: Sequence[Case], at_once: int = 2) -> list[Outcome]:
@@ -61,16 +57,13 @@ def _run(cases: list[Case], folder: Path, at_once: int) -> Iterator[Outcome]:
         started = {lane: _start(world, folder, first, lanes) for lane, first in waiting.items()}
         errors = {lane: _finish(processes) for lane, processes in started.items()}
         done = {number for number, lines in _lines(folder, size).items() if len(lines) == size}
-        missing = {lane: _first_missing(range(lane, len(cases), lanes), done | set(ended)) for lane in waiting}
+        known = done | set(ended)
+        missing = {lane: min(set(range(lane, len(cases), lanes)) - known, default=None) for lane in waiting}
         ended |= {number: errors[lane] for lane, number in missing.items() if number is not None}
         waiting = {k: n + lanes for k, n in missing.items() if n is not None and n + lanes < len(cases)}
     lines = _lines(folder, size)
     for number, case in enumerate(cases):
         yield _judged(case, lines.get(number, []), ended.get(number))
-
-
-def _first_missing(numbers: range, done: set[int]) -> int | None:
-    return next((number for number in numbers if number not in done), None)
 
 
 def _judged(case: Case, lines: list[Line], error: str | None) -> Outcome:
@@ -128,7 +121,7 @@ def _start(world: str, folder: Path, first: int, step: int) -> list[Started]:
 
 def _popen(line: Sequence[str], environment: dict[str, str], said: Path) -> Started:
     with said.open("w") as file:
-        return Started(subprocess.Popen(line, env=environment, cwd=ROOT, stdout=file, stderr=file), said)
+        return subprocess.Popen(line, env=environment, cwd=ROOT, stdout=file, stderr=file), said
 
 
 def _finish(ranks: list[Started]) -> str:

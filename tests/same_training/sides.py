@@ -1,9 +1,9 @@
-"""The two sides that run one loop: plain PyTorch, and the runtime. The loop sees only this interface."""
+"""The two sides that run one loop: plain PyTorch, and the runtime."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,64 +16,24 @@ from tests.same_training.legal import SETTINGS
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Side(Protocol):
-    """What a training loop calls."""
-
-    rank: int
-    peeks: bool
-    """Whether looking at one batch moves the data on, as it does in plain PyTorch."""
-
-    def reads(self, ids: list[int]) -> None:
-        """The samples of the batch that the next forward passes are for."""
-
-    def prepare(self, *objects: Any) -> list[Any]:
-        """Models, optimizers, loaders and schedulers, ready to train."""
-
-    def call(self, network: nn.Module, *inputs: Any) -> Tensor:
-        """Forward pass."""
-
-    def backward(self, loss: Tensor) -> None:
-        """Backward pass."""
-
-    def clip(self, parameters: list[Tensor], most: float) -> None:
-        """Clip gradients by their norm."""
-
-    def unwrap(self, network: nn.Module) -> nn.Module:
-        """The user's own module."""
-
-    def no_sync(self, *networks: nn.Module) -> contextlib.AbstractContextManager[Any]:
-        """Around the backward passes that no optimizer step follows."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the side itself adds to a checkpoint."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse."""
-
-    def said(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """Notes, and knobs that are not applied with the reason."""
-
-    def close(self) -> None:
-        """The end of the training."""
-
-
 class PlainSide:
-    """Plain PyTorch, with autocast written by hand where the settings have a low precision."""
+    """Plain PyTorch, with autocast written by hand if the settings have a low precision: what a training loop calls."""
 
     rank = 0
 
     def __init__(self, precision: str = "fp32", *, peeks: bool = True) -> None:
+        """``peeks``: looking at one batch moves the data on, as it does in plain PyTorch."""
         self.dtype, self.peeks = AUTOCAST.get(precision), peeks
 
     def reads(self, ids: list[int]) -> None:
-        """Of no interest here."""
+        """Take the samples of the batch that the next forward passes are for."""
 
     def prepare(self, *objects: Any) -> list[Any]:
-        """Nothing to do."""
+        """Return models, optimizers, loaders and schedulers, ready to train."""
         return list(objects)
 
     def call(self, network: nn.Module, *inputs: Any) -> Tensor:
-        """The model, in autocast if asked."""
+        """Run the forward pass, in autocast if asked."""
         if self.dtype is None:
             return network(*inputs)
         with torch.autocast("cpu", dtype=self.dtype):
@@ -81,86 +41,58 @@ class PlainSide:
         return outputs.float()
 
     def backward(self, loss: Tensor) -> None:
-        """PyTorch's own."""
+        """Run the backward pass."""
         loss.backward()
 
     def clip(self, parameters: list[Tensor], most: float) -> None:
-        """PyTorch's own."""
+        """Clip gradients by their norm."""
         nn.utils.clip_grad_norm_(parameters, most)
 
     def unwrap(self, network: nn.Module) -> nn.Module:
-        """Nothing is wrapped."""
+        """Return the user's own module."""
         return network
 
     def no_sync(self, *_networks: nn.Module) -> contextlib.AbstractContextManager[Any]:
-        """Nothing to hold back."""
+        """Surround the backward passes that no optimizer step follows."""
         return contextlib.nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing."""
+        """Return what the side itself adds to a checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """A plain script does not know the entry."""
+        """Take back what the side has added; a plain script does not know the entry."""
 
     def said(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """Nothing."""
+        """Return notes, and knobs that are not applied with the reason."""
         return (), ()
 
     def close(self) -> None:
-        """Nothing to do."""
+        """End the training."""
 
 
-class RuntimeSide:
-    """The same calls through a session."""
+class RuntimeSide(PlainSide):
+    """The same calls through a session. The process group is not the session's to leave."""
 
     def __init__(self, case: Case) -> None:
-        self.session = Session(settings(case), device="cpu", level=case.level if case.profile else None)
-        self.rank, self.peeks = self.session.rank, True
-
-    def reads(self, ids: list[int]) -> None:
-        """Of no interest here."""
+        self.session = session = Session(settings(case), device="cpu", level=case.level if case.profile else None)
+        self.rank, self.peeks = session.rank, True
+        self.backward, self.clip, self.unwrap = session.backward, session.clip_grad_norm_, session.unwrap
+        self.no_sync, self.close = session.no_sync, session.close
+        self.state_dict, self.load_state_dict = session.state_dict, session.load_state_dict
 
     def prepare(self, *objects: Any) -> list[Any]:
-        """All in one call, as the README shows."""
+        """Prepare all in one call, as the README shows."""
         prepared = self.session.prepare(*objects)
         return list(prepared) if len(objects) > 1 else [prepared]
 
     def call(self, network: nn.Module, *inputs: Any) -> Tensor:
-        """The prepared model brings its own precision."""
+        """Run the prepared model, which brings its own precision."""
         return network(*inputs)
 
-    def backward(self, loss: Tensor) -> None:
-        """The session's."""
-        self.session.backward(loss)
-
-    def clip(self, parameters: list[Tensor], most: float) -> None:
-        """The session's."""
-        self.session.clip_grad_norm_(parameters, most)
-
-    def unwrap(self, network: nn.Module) -> nn.Module:
-        """The session's."""
-        return self.session.unwrap(network)
-
-    def no_sync(self, *networks: nn.Module) -> contextlib.AbstractContextManager[Any]:
-        """The session's, which a loop may leave out."""
-        return self.session.no_sync(*networks)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The session's."""
-        return self.session.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The session's."""
-        self.session.load_state_dict(state)
-
     def said(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """The session's."""
+        """Return the session's notes, and knobs that are not applied with the reason."""
         return self.session.notes, self.session.not_applied
-
-    def close(self) -> None:
-        """Leave the session; the process group is not the session's to leave."""
-        self.session.close()
 
 
 def settings(case: Case) -> Settings | None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.same_training import covering
-from tests.same_training.case import AXES
 from tests.same_training.outcome import DIFFERENT, EQUAL, REFUSED, Outcome
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
@@ -16,7 +15,7 @@ BEGIN, END = "<!-- table:begin -->", "<!-- table:end -->"
 
 
 def text(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """Totals, counts by axis value, and what was left alone with the reason."""
+    """Totals, and what was left alone with the reason."""
     total = Counter(outcome.verdict for outcome in outcomes)
     alone = sum(outcome.verdict == EQUAL and bool(outcome.reasons) for outcome in outcomes)
     met, possible = covering.pairs_met()
@@ -25,28 +24,9 @@ def text(outcomes: Sequence[Outcome], seconds: float) -> str:
         f" alone or noted, and equal all the same), {total[REFUSED]} refused by the tuner,"
         f" {total[DIFFERENT]} different. They hold {met} of {possible} pairs of values."
     )
-    return "\n\n".join([head, _by_value(outcomes), _reasons(outcomes)])
-
-
-def _by_value(outcomes: Sequence[Outcome]) -> str:
-    lines = ["| axis | value: combinations equal, + refused by the tuner |", "|---|---|"]
-    for axis, values in AXES.items():
-        cells = [_cell(axis, value, outcomes) for value in values]
-        lines.append(f"| `{axis}` | {', '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _cell(axis: str, value: object, outcomes: Sequence[Outcome]) -> str:
-    count = Counter(outcome.verdict for outcome in outcomes if getattr(outcome.case, axis) == value)
-    refused = f" + {count[REFUSED]}" if count[REFUSED] else ""
-    different = f" (**{count[DIFFERENT]} different**)" if count[DIFFERENT] else ""
-    return f"{value} {count[EQUAL]}{refused}{different}"
-
-
-def _reasons(outcomes: Sequence[Outcome]) -> str:
     said = Counter(plain(reason) for outcome in outcomes if outcome.verdict != DIFFERENT for reason in outcome.reasons)
     lines = ["| combinations | what was refused, left alone or noted, and why |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {count} | {reason} |" for reason, count in said.most_common())])
+    return "\n".join([head, "", *lines, *(f"| {count} | {reason} |" for reason, count in said.most_common())])
 
 
 def plain(reason: str) -> str:

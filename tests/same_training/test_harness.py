@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 from torch import Tensor
 
 from tests.same_training import covering, outcome, ranks, table
@@ -15,15 +12,6 @@ from tests.same_training.mends import MENDS, taken_back
 from tests.same_training.outcome import DIFFERENT, EQUAL
 from tests.same_training.record import Record
 from tests.same_training.sides import PlainSide
-
-
-@pytest.fixture(autouse=True)
-def _own_process_state() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        yield
-    torch.set_num_threads(before)
 
 
 class Plain(PlainSide):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -30,15 +28,6 @@ def test_the_runtime_trains_as_plain_pytorch_does(world: str) -> None:
     assert not different, f"{different} of {len(outcomes)} are different:\n{table.differences(outcomes)}"
 
 
-@pytest.fixture
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        yield
-    torch.set_num_threads(before)
-
-
 def cases() -> st.SearchStrategy[Case]:
     """Legal cases of one process without loader workers."""
     values = {axis: st.sampled_from(list(odds)) for axis, odds in AXES.items() if axis not in DEAR}
@@ -48,7 +37,6 @@ def cases() -> st.SearchStrategy[Case]:
     return drawn.filter(lambda case: refused_by_tuner(case) is None)
 
 
-@pytest.mark.usefixtures("_one_thread")
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_random_cases(case: Case) -> None:

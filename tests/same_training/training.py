@@ -1,4 +1,4 @@
-"""The training loop, written once against `sides.Side`, with everything a `Case` may ask of it."""
+"""The training loop, written once for both sides, with everything a `Case` may ask of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tests.same_training import data, loaders, models, optimizers, record
 from tests.same_training.case import BATCH, BATCHES, Case
 from tests.same_training.record import Record
-from tests.same_training.sides import Side
+from tests.same_training.sides import PlainSide
 
 PHASES = {
     "none": ("tested",),
@@ -33,7 +33,7 @@ class BadBatch(Exception):
     """The user's own code failed on one batch."""
 
 
-def run(case: Case, tested: Callable[[], Side], plain: Callable[[], Side], batch: int = BATCH) -> Record:
+def run(case: Case, tested: Callable[[], PlainSide], plain: Callable[[], PlainSide], batch: int = BATCH) -> Record:
     """Train ``case`` and say what came out. ``batch``: of the side under test, where the profile replaces it."""
     out, state = Record(), None
     phases = PHASES[case.checkpoint]
@@ -52,7 +52,7 @@ def run(case: Case, tested: Callable[[], Side], plain: Callable[[], Side], batch
 class Training:
     """One half of a training: from building the model to its checkpoint."""
 
-    def __init__(self, case: Case, side: Side, out: Record, batch: int) -> None:
+    def __init__(self, case: Case, side: PlainSide, out: Record, batch: int) -> None:
         self.case, self.side, self.record = case, side, out
         seed = SEED + APART * side.rank
         torch.manual_seed(seed)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.scripts.corpus import PLAIN, STEPPED, added, changed
+
 from .harness import MLP, autotune, left
 
 SLOW = MLP.replace("    return TensorDataset(inputs, inputs.argmax(dim=1) % 10)", "    return Slow(inputs)").replace(
@@ -28,30 +30,21 @@ def build_model""",
 )
 
 
-SCRIPT = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+SCRIPT = changed(
+    PLAIN,
+    added(
+        "def main():\n",
+        """
+        torch.set_num_threads(1)
 
-torch.set_num_threads(1)
-inputs = torch.randn(2048, 32)
-loader = DataLoader(TensorDataset(inputs, inputs.argmax(1) % 10), batch_size=64, shuffle=True)
-model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
-optimizer = torch.optim.AdamW(model.parameters())
-
-
-def log_metrics(model):
-    for _ in range(200):
-        [parameter.grad.norm().item() for parameter in model.parameters()]
-
-
-for _epoch in range(3):
-    for samples, targets in loader:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(samples), targets).backward()
-        optimizer.step()
-        log_metrics(model)
-"""
+        def log_metrics(model):
+            for _ in range(200):
+                [parameter.grad.norm().item() for parameter in model.parameters()]
+        """,
+    ),
+    added(STEPPED, "log_metrics(model)"),
+    ("default=200", "default=100_000"),
+)
 
 
 @pytest.mark.torch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,26 +29,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run that has begun; it is ended with all its processes."""
-    process = begin(folder, "tune", "model.py", "--budget", "55s", "--profile", "out.yaml")
-    read_until(process, r"loading the task")
-    yield process
-    process.kill()
-    process.communicate()
-    assert left() == set()
-
-
 def scratch() -> list[Path]:
     """Scratch folders of these tests' runs."""
     return list(temporary_folder().glob("autotune-*"))
 
 
-def test_what_runs_killed_at_once_leave_is_removed_by_the_next(running: subprocess.Popen[str], folder: Path) -> None:
-    """Tuner and trial server get SIGKILL together, as in a pod that is removed: nobody is left to clean up."""
-    kill_tree(running.pid)
-    running.wait()
+def test_what_runs_killed_at_once_leave_is_removed_by_the_next(folder: Path) -> None:
+    """Tuner and fork server get SIGKILL together, as in a pod that is removed: nobody is left to clean up."""
+    process = begin(folder, "tune", "model.py", "--budget", "55s", "--profile", "out.yaml")
+    read_until(process, r"loading the task")
+    kill_tree(process.pid)
+    process.communicate()
     assert left() == set()
     assert len(scratch()) == 1
     (folder / "model.py").write_text("raise SystemExit('no task')\n" + MLP)

@@ -18,7 +18,36 @@ from tests.slow.harness import PATIENCE
 from tests.unit.records import profile
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
-SCRIPT = Path(__file__).parent / "two_machines_train.py"
+SCRIPT = """
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import autotune
+
+folder = Path(sys.argv[1])
+tuned = autotune.load()
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+inputs = torch.linspace(-1, 1, 30 * 8).reshape(30, 8)
+loader = DataLoader(TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)), batch_size=12)
+model, optimizer, loader = tuned.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+for _ in range(2):
+    for batch, target in loader:
+        tuned.backward(nn.functional.mse_loss(model(batch), target))
+        optimizer.step()
+        optimizer.zero_grad()
+weights = [parameter.flatten().tolist() for parameter in tuned.unwrap(model).parameters()]
+seen = {"world": tuned.world_size, "threads": torch.get_num_threads(), "weights": weights}
+seen["interface"] = os.environ.get("GLOO_SOCKET_IFNAME")
+(folder / f"{tuned.rank}.json").write_text(json.dumps(seen))
+"""
+"""What each rank saw goes to FOLDER/<rank>.json."""
 FIRST, SECOND = "10.213.0.1", "10.213.0.2"
 
 
@@ -57,10 +86,11 @@ def inside(name: str, command: list[str]) -> list[str]:
 
 def train(machines: tuple[str, str], folder: Path, saved: Path) -> list[subprocess.CompletedProcess[str]]:
     """Start both machines and wait for both."""
+    (folder / "train.py").write_text(SCRIPT)
     started = []
     for name in machines:
         own = [sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved), "--nnodes", "2"]
-        own += ["--rdzv-endpoint", f"{FIRST}:29400", str(SCRIPT), str(folder)]
+        own += ["--rdzv-endpoint", f"{FIRST}:29400", "train.py", str(folder)]
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder))
     done = []
@@ -88,7 +118,7 @@ def test_machines_share_the_global_batch_as_one_would(machines: tuple[str, str],
     alone = tmp_path / "alone"
     alone.mkdir()
     plain = {"PATH": os.environ["PATH"], "HOME": str(alone), "AUTOTUNE_PROFILE": str(saved)}
-    subprocess.run([sys.executable, str(SCRIPT), str(alone)], check=True, env=plain, capture_output=True)
+    subprocess.run([sys.executable, str(tmp_path / "train.py"), str(alone)], check=True, env=plain, capture_output=True)
     expected = json.loads((alone / "0.json").read_text())["weights"]
     for found, wanted in zip(seen[0]["weights"], expected, strict=True):
         assert found == pytest.approx(wanted, rel=1e-5)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import html
-import importlib.util
 import re
+import runpy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ import typer
 import yaml
 
 from autotune.cli import app
-from autotune.errors import NothingUsable, UsageError, UserCodeError
+from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import Fingerprint
 from autotune.profiles import file
@@ -169,8 +169,14 @@ def test_every_command_and_option_is_documented() -> None:
 
 def test_exit_codes_are_the_codes() -> None:
     text = COMMAND_LINE.split("Exit codes:")[1].split("\n\n")[0].replace("\n", " ")
-    for error, words in ((UsageError, "usage"), (UserCodeError, "your code failed"), (NothingUsable, "nothing usable")):
-        assert f"{error.exit_code} {words}" in text
+    for error, code, words in (
+        (UsageError, 2, "usage"),
+        (UserCodeError, 3, "your code failed"),
+        (NothingUsable, 4, "nothing usable"),
+        (Interrupted, 130, "interrupted"),
+    ):
+        assert error.exit_code == code
+        assert f"{code} {words}" in text
 
 
 def test_the_manifest_is_yaml_with_real_commands() -> None:
@@ -282,16 +288,8 @@ def test_the_formats_example_is_part_of_a_profile() -> None:
         build(Profile, merged(whole_profile(), {"recommended": "fast"}))
 
 
-def render() -> ModuleType:
-    """Return ``docs/render.py`` as a module."""
-    spec = importlib.util.spec_from_file_location("docs_render", DOCS / "render.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_what_is_made_from_code_and_runs_is_up_to_date() -> None:
-    made = render()
+    made = SimpleNamespace(**runpy.run_path(str(DOCS / "render.py")))
     text = made.TEXT.read_text("utf-8")
     picture = made.PICTURE.read_text("utf-8")
     drawn = re.sub(r"\s", "", html.unescape("".join(re.findall(r"(?s)<text[^>]*>(.*?)</text>", picture))))

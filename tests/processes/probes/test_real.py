@@ -13,13 +13,13 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.probes.budget import Group, ancestors
+from autotune.probes.budget import ancestors
 from autotune.probes.inventory import probe
 from autotune.probes.processes import processes
 from autotune.probes.system import System
@@ -37,18 +37,20 @@ print(json.dumps([*map(dataclasses.asdict, facts), memory.oom_kills(s)]))
 """
 
 
-def probed(prefix: Sequence[str] = (), before: Callable[[], None] | None = None) -> tuple[Any, Any, Any, Any]:
-    """Budget, memory, limits and OOM kills as a child in another environment sees them."""
-    command = [*prefix, sys.executable, "-c", CODE]
-    done = subprocess.run(command, cwd=ROOT, preexec_fn=before, capture_output=True, text=True, check=False)
+def probed(join: Callable[[], object]) -> Any:
+    """Return budget, memory, limits and OOM kills as a child sees them that has joined a control group."""
+    command = [sys.executable, "-c", CODE]
+    done = subprocess.run(command, cwd=ROOT, preexec_fn=join, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found, host, limit, kills = json.loads(done.stdout)
-    return found, host, limit, kills
+    return json.loads(done.stdout)
 
 
 @contextlib.contextmanager
-def group(controller: str, files: dict[int, dict[str, str]]) -> Iterator[Group]:
-    """A control group below our own with limits by version; skips, naming the errno, where that is not permitted."""
+def group(controller: str, files: dict[int, dict[str, str]]) -> Iterator[Callable[[], object]]:
+    """Make a control group below our own with limits by version; skip, naming the errno, if that is not permitted.
+
+    Gives what a child calls to join it.
+    """
     folder: Path | None = None
     try:
         own = next(iter(ancestors(System(), controller)), None)
@@ -58,7 +60,8 @@ def group(controller: str, files: dict[int, dict[str, str]]) -> Iterator[Group]:
         folder.mkdir()
         for name, text in files[own.version].items():
             (folder / name).write_text(text, encoding="ascii")
-        yield Group(str(folder), own.version)
+        processes = folder / "cgroup.procs"
+        yield lambda: processes.write_text(str(os.getpid()), encoding="ascii")
     except OSError as error:
         if error.errno in (errno.EPERM, errno.EACCES, errno.EROFS, errno.EBUSY, errno.ENOENT, errno.ENOSPC):
             pytest.skip(f"control groups cannot be made here: {errno.errorcode[error.errno]}")
@@ -66,15 +69,6 @@ def group(controller: str, files: dict[int, dict[str, str]]) -> Iterator[Group]:
     finally:
         if folder is not None and folder.exists():
             folder.rmdir()
-
-
-def join(folder: str) -> Callable[[], None]:
-    """For ``preexec_fn``: put the child into the group."""
-
-    def enter() -> None:
-        Path(folder, "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
-
-    return enter
 
 
 def test_this_machine() -> None:
@@ -88,19 +82,19 @@ def test_this_machine() -> None:
 @pytest.mark.root
 def test_half_a_cpu_is_a_budget_of_one() -> None:
     files = {1: {"cpu.cfs_quota_us": "50000"}, 2: {"cpu.max": "50000 100000"}}
-    with group("cpu", files) as made:
-        found = probed(before=join(made.folder))[0]
+    with group("cpu", files) as join:
+        found = probed(join)[0]
     assert (found["threads"], found["quota"], found["limit"]) == (1, 0.5, "cgroup CPU quota 0.5")
 
 
 @pytest.mark.root
 def test_memory_limit_and_kills() -> None:
     files = {1: {"memory.limit_in_bytes": str(256 << 20)}, 2: {"memory.max": str(256 << 20)}}
-    with group("memory", files) as made:
-        _, found, _, before = probed(before=join(made.folder))
+    with group("memory", files) as join:
+        _, found, _, before = probed(join)
         hog = [sys.executable, "-c", "x = bytearray(600 << 20)"]
-        killed = subprocess.run(hog, preexec_fn=join(made.folder), stderr=subprocess.DEVNULL, check=False).returncode
-        after = probed(before=join(made.folder))[3]
+        killed = subprocess.run(hog, preexec_fn=join, stderr=subprocess.DEVNULL, check=False).returncode
+        after = probed(join)[3]
     assert found["limit"] == 256 << 20
     assert found["available"] <= 256 << 20
     assert killed == -signal.SIGKILL
@@ -109,23 +103,23 @@ def test_memory_limit_and_kills() -> None:
 
 @pytest.mark.root
 def test_pids_limit() -> None:
-    with group("pids", {1: {"pids.max": "24"}, 2: {"pids.max": "24"}}) as made:
-        found = probed(before=join(made.folder))[2]
+    with group("pids", {1: {"pids.max": "24"}, 2: {"pids.max": "24"}}) as join:
+        found = probed(join)[2]
     assert (found["processes"], found["processes_source"]) == (24, "cgroup pids.max")
 
 
 def test_commands_never_raise() -> None:
     system = System()
-    assert system.run([sys.executable, "-c", "print('hello')"]).stdout == "hello\n"
-    assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
-    assert system.run(["/no/such/program"]).returncode == 127
+    assert system.run([sys.executable, "-c", "print('hello')"], 60).stdout == "hello\n"
+    assert system.run([sys.executable, "-c", "raise SystemExit(3)"], 60).returncode == 3
+    assert system.run(["/no/such/program"], 60).returncode == 127
     assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124
 
 
 def test_real_processes_are_read() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        seen = {each.pid: each for each in processes()}
+        seen = {each.pid: each for each in processes(System())}
     finally:
         child.communicate(b"\n")
     assert seen[child.pid].parent == os.getpid()

@@ -314,36 +314,28 @@ LOOP = "    while step < arguments.steps:\n"
 STEPPED = "            step += 1\n"
 UPDATE = "            optimizer.step()\n"
 """Lines of the common scripts before which others add their own."""
-ITERATOR_FIRST = """
-import sys
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+ITERATOR_FIRST = changed(
+    PLAIN,
+    added(
+        "@torch.no_grad()\n",
+        """
+        class Batches:
+            def __init__(self, loader):
+                self.loader, self.iterator = loader, iter(loader)
 
-class Batches:
-    def __init__(self):
-        inputs = torch.randn(1024, 20)
-        dataset = TensorDataset(inputs, (inputs.sum(dim=1) > 0).long())
-        self.loader = DataLoader(dataset, batch_size=32, shuffle=True, num_workers=1)
-        self.iterator = iter(self.loader)
-
-    def __iter__(self):
-        while True:
-            try:
-                yield next(self.iterator)
-            except StopIteration:
-                self.iterator = iter(self.loader)
-
-torch.manual_seed(0)
-batches = Batches()
-model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-for step, (inputs, targets) in zip(range(int(sys.argv[1])), batches):
-    loss = nn.functional.cross_entropy(model(inputs), targets)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
+            def __iter__(self):
+                while True:
+                    try:
+                        yield next(self.iterator)
+                    except StopIteration:
+                        self.iterator = iter(self.loader)
+        """,
+    ),
+    (
+        "DataLoader(make_dataset(1024), batch_size=32, shuffle=True)",
+        "Batches(DataLoader(make_dataset(1024), batch_size=32, shuffle=True, num_workers=1))",
+    ),
+)
 WRITES_EVERYWHERE = changed(
     PLAIN,
     added("import torch\n", "import tempfile\nfrom pathlib import Path"),
@@ -498,7 +490,7 @@ CORPUS = (
           ("import DataLoader, TensorDataset", "import DataLoader"), package="trainer_package", daily=True),
     Script("optimizer_free", OPTIMIZER_FREE, known_by="backward passes", daily=True),
     Script("lbfgs", LBFGS, known_by="steps", daily=True),
-    Script("iterator_first", ITERATOR_FIRST, not_forked="extra thread", known_by="steps"),
+    Script("iterator_first", ITERATOR_FIRST, "--steps {steps}", not_forked="extra thread", known_by="steps"),
     plain("evaluates_training_loader", added(LOOP, "evaluate(model, training)")),
     Script("memory_mapped", MEMORY_MAPPED, known_by="steps", daily=True),
     plain("compiles_itself", added("    optimizer = ", "model = torch.compile(model, backend='aot_eager')")),

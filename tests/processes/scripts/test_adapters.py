@@ -7,47 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.scripts.corpus import LIGHTNING, PLAIN, added, changed
 from tests.processes.trial.running_scripts import running
 
-LIGHTNING = """
-import torch
-import lightning
-from lightning.pytorch.callbacks import LearningRateMonitor, RichProgressBar, TQDMProgressBar
-from torch.utils.data import DataLoader, TensorDataset
+CALLBACKS = "from lightning.pytorch.callbacks import LearningRateMonitor, RichProgressBar, TQDMProgressBar"
 
-class Model(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
 
-    def training_step(self, batch, index):
-        return self.layer(batch[0]).mean()
+def lightning(callbacks: str) -> str:
+    """The Lightning script of the corpus with some callbacks."""
+    steps = ("int(sys.argv[1])", f"100_000, callbacks=[{callbacks}]")
+    return changed(LIGHTNING, added("import torch\n", CALLBACKS), steps)
 
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
 
-loader = DataLoader(TensorDataset(torch.ones(100_000, 4)), batch_size=4)
-lightning.Trainer(max_epochs=1000, accelerator="cpu", callbacks=[{callbacks}]).fit(Model(), loader)
-"""
-RICH = """
-import torch
-from rich.progress import track
-from torch.utils.data import DataLoader, TensorDataset
-
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for (batch,) in track(DataLoader(TensorDataset(torch.ones(100_000, 4)), batch_size=4)):
-    optimizer.zero_grad()
-    model(batch).mean().backward()
-    optimizer.step()
-"""
+RICH = changed(
+    PLAIN,
+    added("from torch import nn\n", "from rich.progress import track"),
+    ("in training:", "in track(training):"),
+    ("default=200", "default=100_000"),
+)
 
 
 @pytest.mark.parametrize(
     ("source", "needs"),
     [
-        (LIGHTNING.format(callbacks="RichProgressBar(), LearningRateMonitor()"), "lightning"),
-        (LIGHTNING.format(callbacks="TQDMProgressBar()"), "lightning"),
+        (lightning("RichProgressBar(), LearningRateMonitor()"), "lightning"),
+        (lightning("TQDMProgressBar()"), "lightning"),
         (RICH, "rich"),
     ],
     ids=["Lightning's rich bar", "Lightning's tqdm bar", "rich"],

@@ -12,6 +12,7 @@ from autotune.stats.outcome import Completed, TimedOut
 from autotune.trial.parent.runner import STARTED_AGAIN
 from autotune.trial.parent.several_processes import OWN_NUMBER
 from autotune.trial.parent.trial_bench import TrialBench
+from tests.processes.scripts.corpus import PLAIN, added, changed
 from tests.processes.trial.running_scripts import running
 
 pytestmark = pytest.mark.torch
@@ -36,21 +37,11 @@ for epoch in range(100_000):
         optimizer.step()
 """
 
-SLOW_IF_PASSIVE = """
-import os
-import time
-import torch
-from torch.utils.data import DataLoader
-
-time.sleep(1000 if "OMP_WAIT_POLICY" in os.environ else 0)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in range(100_000):
-    for inputs in DataLoader(torch.randn(512, 8), batch_size=16):
-        optimizer.zero_grad()
-        model(inputs).mean().backward()
-        optimizer.step()
-"""
+SLOW_IF_PASSIVE = changed(
+    PLAIN,
+    added("import torch\n", "import os\nimport time\ntime.sleep(1000 if 'OMP_WAIT_POLICY' in os.environ else 0)"),
+    ("default=200", "default=100_000"),
+)
 
 
 @pytest.mark.parametrize("asks", ['rank = int(os.environ["RANK"])', 'rank = int(os.getenv("LOCAL_RANK"))', ""])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from tests.torch.conftest import differences, process_state
+
+BATCH = torch.ones(1, 2)
 
 
 class Written(Listener):
@@ -41,9 +43,11 @@ class Written(Listener):
 
 @pytest.fixture
 def hooks() -> Iterator[Hooks]:
-    found = Hooks(Written())
+    """Hooks that are in force; that all is put back after each test is checked by this folder's conftest."""
+    before, found = process_state(), Hooks(Written())
     found.install()
     found.look_at_calls()
+    assert differences(before, process_state())
     yield found
     found.remove()
 
@@ -62,17 +66,22 @@ class TestSeen:
         assert hooks.listener.words == ["iterates", *["calls", "backward", "steps"] * 2]
         assert hooks.optimizers == [optimizer]
 
-    def test_only_the_outermost_model(self, hooks: Hooks) -> None:
+    @pytest.mark.parametrize(
+        ("act", "words"),
+        [
+            (lambda hooks, model: model(BATCH), ["calls"]),  # only the outermost
+            (lambda hooks, model: torch.no_grad()(model)(BATCH), []),
+            (lambda hooks, model: model.eval()(BATCH), []),
+            (lambda hooks, model: torch.autograd.backward(BATCH.clone().requires_grad_().sum()), ["backward"]),
+            (lambda hooks, model: hooks.unseen(lambda: [model(batch) for (batch,) in loader()]), []),
+        ],
+        ids=["forward", "without gradients", "evaluation", "backward by function", "unseen"],
+    )
+    def test_training_alone(self, hooks: Hooks, act: Callable[[Hooks, nn.Module], Any], words: list[str]) -> None:
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
-        model(torch.ones(1, 2))
-        assert hooks.listener.seen == [("calls", model)]
-
-    def test_no_evaluation(self, hooks: Hooks) -> None:
-        model = nn.Linear(2, 1)
-        with torch.no_grad():
-            model(torch.ones(1, 2))
-        model.eval()(torch.ones(1, 2))
-        assert hooks.listener.seen == []
+        act(hooks, model)
+        assert hooks.listener.words == words
+        assert all(what is model for word, what in hooks.listener.seen if word == "calls")
 
     def test_an_optimizer_that_is_gone_is_forgotten(self, hooks: Hooks) -> None:
         SGD([torch.ones(1, requires_grad=True)], lr=0.1)
@@ -83,26 +92,8 @@ class TestSeen:
         torch.set_num_threads(torch.get_num_threads())
         assert hooks.threads == torch.get_num_threads()
 
-    def test_backward_by_function(self, hooks: Hooks) -> None:
-        torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
-        assert hooks.listener.seen == [("backward", 1.0)]
-
-    def test_nothing_of_what_is_done_unseen(self, hooks: Hooks) -> None:
-        model = nn.Linear(2, 1)
-        hooks.unseen(lambda: [model(batch) for (batch,) in loader()])
-        assert hooks.listener.seen == []
-
 
 class TestUnseen:
-    def test_everything_is_put_back(self) -> None:
-        before = process_state()
-        found = Hooks()
-        found.install()
-        found.look_at_calls()
-        assert differences(before, process_state())
-        found.remove()
-        assert differences(before, process_state()) == []
-
     def test_no_call_is_looked_at_once_the_script_compiles(self, hooks: Hooks) -> None:
         compiled = torch.compile(nn.Linear(2, 1), backend="eager")
         compiled(torch.ones(1, 2))

@@ -131,7 +131,7 @@ def test_a_gpu_that_others_use_and_a_build_without_cuda() -> None:
 def gpu_of() -> Any:
     from autotune.probes.facts import Gpu
 
-    return Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), 2, ("power cap",))
+    return Gpu(0, "A100", 2**35, 2**34, (8, 0), False, None, (), 2, ("power cap",))
 
 
 @pytest.mark.parametrize(("length", "found"), [(75, []), (76, ["tmpdir"])])

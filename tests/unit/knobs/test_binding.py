@@ -55,7 +55,7 @@ def machine(
         plain,
         cpu=replace(plain.cpu, logical=logical, nodes=rows),
         budget=replace(plain.budget, cpus=cpus, threads=len(cpus), cores=len({k % count for k in cpus})),
-        gpus=tuple(Gpu(k, f"GPU-{k}", "simulated", GIB, GIB, (9, 0), False, node) for k, node in enumerate(gpus)),
+        gpus=tuple(Gpu(k, "simulated", GIB, GIB, (9, 0), False, node) for k, node in enumerate(gpus)),
     )
 
 

@@ -15,7 +15,7 @@ from benchmarks.simulation.simulator import GIB, context, inventory
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:
-    return Gpu(0, "GPU-0", "simulated", 16 * GIB, 16 * GIB, capability, False, 0)
+    return Gpu(0, "simulated", 16 * GIB, 16 * GIB, capability, False, 0)
 
 
 def with_gpu(capability: tuple[int, int], **changes) -> Context:

@@ -10,32 +10,24 @@ from autotune.probes import gpu
 from autotune.probes.facts import Gpu
 from autotune.probes.gpu import Device, visible
 from tests.doubles.fake_nvml import FakeGpu, FakeNvml
-from tests.doubles.machines import GIB, Machine, host, mig_slice, server
+from tests.doubles.machines import GIB, host, mig_slice, server
 
 
-def plain(**env: str) -> Machine:
-    return host([(0,)], cpuinfo="", env=env)
-
-
-def probe(tmp_path: Path, nvml: FakeNvml, **env: str) -> tuple[Gpu, ...]:
-    return gpu.probe(plain(**env).at(tmp_path), nvml)
+def probe(tmp_path: Path, nvml: FakeNvml) -> tuple[Gpu, ...]:
+    return gpu.probe(host([(0,)], cpuinfo="").at(tmp_path), nvml)
 
 
 def test_gpus_are_numbered_as_cuda_numbers(tmp_path: Path) -> None:
     machine = server().having(env={"CUDA_VISIBLE_DEVICES": "5,2"})
     found = gpu.probe(machine.at(tmp_path), machine.nvml)
-    assert [(g.index, g.uuid[:12], g.links) for g in found] == [
-        (0, "GPU-00000005", ("nvlink",)),
-        (1, "GPU-00000002", ("nvlink",)),
-    ]
+    assert [(g.index, g.node, g.links) for g in found] == [(0, 2, ("nvlink",)), (1, 0, ("nvlink",))]
 
 
 def test_mig_slice(tmp_path: Path) -> None:
     machine = mig_slice()
     (found,) = gpu.probe(machine.at(tmp_path), machine.nvml)
     assert (found.mig, found.memory_total, found.capability) == (True, 10 * GIB, (8, 0))
-    assert found.uuid.startswith("MIG-00000001")
-    assert found.links == ()
+    assert (found.name, found.links) == ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", ())
 
 
 @pytest.mark.parametrize("failure", ["NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"])
@@ -81,72 +73,52 @@ def test_throttling(tmp_path: Path, reasons: int, names: tuple[str, ...]) -> Non
     ],
 )
 def test_older_drivers_lack_functions(tmp_path: Path, missing: str) -> None:
-    cards = [FakeGpu("GPU-a", reasons=0x4), FakeGpu("GPU-b")]
-    found = probe(tmp_path, FakeNvml(cards, missing=frozenset({missing})))
-    assert [g.uuid for g in found] == ["GPU-a", "GPU-b"]
-
-
-def test_nvml_is_closed_again(tmp_path: Path) -> None:
-    nvml = FakeNvml([FakeGpu("GPU-a")])
-    probe(tmp_path, nvml)
+    cards = [FakeGpu("GPU-a", "A", reasons=0x4), FakeGpu("GPU-b", "B")]
+    nvml = FakeNvml(cards, missing=frozenset({missing}))
+    assert [g.name for g in probe(tmp_path, nvml)] == ["A", "B"]
     assert nvml.calls[-1] == "nvmlShutdown"
 
 
 A, B, C = "GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-cccc3333-0000"
 GPUS = [Device(A), Device(B), Device(C)]
 M1, M2 = "MIG-1111aaaa-0000", "MIG-2222bbbb-0000"
-SLICED = [
-    Device(A, sliced=True),
-    Device(B),
-    Device(M1, parent=0),
-    Device(M2, parent=0),
-]
+SLICED = [Device(A, slices=(Device(M1), Device(M2))), Device(B)]
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("devices", "value", "expected"),
     [
-        (None, [A, B, C]),
-        ("", []),
-        ("-1", []),
-        ("0,-1,1", [A]),
-        ("1,0", [B, A]),
-        (" 2 , 0 ", [C, A]),
-        ("0,1,foo,2", [A, B]),
-        ("foo", []),
-        ("0,3,1", [A]),
-        ("0,0", []),
-        ("1,2,1", []),
-        ("NoDevFiles", []),
-        ("0,,1", [A]),
-        (A, [A]),
-        ("GPU-cccc", [C]),
-        ("GPU-aaaa", []),  # two devices begin so
-        ("GPU-aaaa2,GPU-c", [B, C]),
-        ("GPU-c,GPU-zzzz,GPU-aaaa1", [C]),
-        ("GPU-c,GPU-cccc", []),
-        ("GPU-", []),
-        ("MIG-1111", []),
+        (GPUS, None, [A, B, C]),
+        (GPUS, "", []),
+        (GPUS, "-1", []),
+        (GPUS, "0,-1,1", [A]),
+        (GPUS, "1,0", [B, A]),
+        (GPUS, " 2 , 0 ", [C, A]),
+        (GPUS, "0,1,foo,2", [A, B]),
+        (GPUS, "0,3,1", [A]),
+        (GPUS, "0,0", []),
+        (GPUS, "1,2,1", []),
+        (GPUS, "NoDevFiles", []),
+        (GPUS, "0,,1", [A]),
+        (GPUS, A, [A]),
+        (GPUS, "GPU-cccc", [C]),
+        (GPUS, "GPU-aaaa", []),  # two devices begin so
+        (GPUS, "GPU-aaaa2,GPU-c", [B, C]),
+        (GPUS, "GPU-c,GPU-zzzz,GPU-aaaa1", [C]),
+        (GPUS, "GPU-c,GPU-cccc", []),
+        (GPUS, "GPU-", []),
+        (GPUS, "MIG-1111", []),
+        (SLICED, None, [M1]),  # one slice at most, and no whole GPU beside it
+        (SLICED, "0", [M1]),
+        (SLICED, "1", [B]),
+        (SLICED, "1,0", [M1]),
+        (SLICED, M2, [M2]),
+        (SLICED, "MIG-2222", [M2]),
+        (SLICED, f"{M2},{M1}", [M2]),
+        (SLICED, "MIG-zzzz", []),
+        (SLICED, A, [M1]),
+        (SLICED, B, [B]),
     ],
 )
-def test_whole_gpus(value: str | None, expected: list[str]) -> None:
-    assert [device.uuid for device in visible(value, GPUS)] == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, [M1]),  # one slice at most, and no whole GPU beside it
-        ("0", [M1]),
-        ("1", [B]),
-        ("1,0", [M1]),
-        (M2, [M2]),
-        ("MIG-2222", [M2]),
-        (f"{M2},{M1}", [M2]),
-        ("MIG-zzzz", []),
-        (A, [M1]),
-        (B, [B]),
-    ],
-)
-def test_mig_slices(value: str | None, expected: list[str]) -> None:
-    assert [device.uuid for device in visible(value, SLICED)] == expected
+def test_visible_devices(devices: list[Device], value: str | None, expected: list[str]) -> None:
+    assert [device.uuid for device in visible(value, devices)] == expected

@@ -9,7 +9,7 @@ import pytest
 from autotune.probes.processes import Process, cpu_time, may_use, processes, taken
 from tests.doubles.proc import TUNER, ProcTree, Row
 
-IDLE = {0: (0.0, 0, 0, 0), 1: (0.0, 0, 0, 0)}
+IDLE = (0.0, 0, 0, 0)
 V2 = {
     "/proc/self/cgroup": "0::/box",
     "/proc/self/mountinfo": "24 30 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
@@ -26,11 +26,13 @@ V1 = {
 }
 
 
-def others(tree: ProcTree, then: dict[int, tuple[float, ...]], *rows: Row, threads: int = 2) -> tuple[float, float]:
-    """What others took from an idle beginning to ``then``."""
-    tree.at(IDLE)
+def others(
+    tree: ProcTree, then: dict[int, tuple[float, ...]], *rows: Row, threads: int = 2, **later: dict[str, str]
+) -> tuple[float, float]:
+    """Return what others took from an idle beginning to ``then``, when ``files`` have changed."""
+    tree.at(dict.fromkeys(tree.cpus, IDLE))
     before = cpu_time(tree.system, processes(tree.system), TUNER)
-    tree.at(then, *rows)
+    tree.at(then, *rows, **later)
     now = cpu_time(tree.system, processes(tree.system), TUNER)
     return taken(before, now, threads)
 
@@ -83,28 +85,26 @@ def test_beside_a_quota_others_take_what_it_leaves_nobody(
     ``busy`` seconds of 40 are used in all, ``used`` by the group, and 12 by the tree itself.
     """
     tree = ProcTree(tmp_path, (0, 1, 2, 3), {**files, counter: unit.format(0)})
-    idle = dict.fromkeys(range(4), (0.0, 0, 0, 0))
-    tree.at(idle)
-    before = cpu_time(tree.system, processes(tree.system), TUNER)
-    tree.at(
-        dict.fromkeys(range(4), ((busy + 6) / 4, 0, 0, 10 - (busy + 6) / 4)),
-        Row(TUNER, seconds=12),
-        files={counter: unit.format(used)},
-    )
-    now = cpu_time(tree.system, processes(tree.system), TUNER)
-    assert taken(before, now, 2)[0] == pytest.approx(expected)
+    then = dict.fromkeys(tree.cpus, ((busy + 6) / 4, 0, 0, 10 - (busy + 6) / 4))
+    taken_by_others, _ = others(tree, then, Row(TUNER, seconds=12), files={counter: unit.format(used)})
+    assert taken_by_others == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("stat", ["", "cpu 1 2 3 4", "cpu0 0 0 0 0\ncpu1 0 0 0 0", "cpu0 a b c", "cpu0"])
 def test_a_kernel_that_does_not_count(tmp_path: Path, stat: str) -> None:
     tree = ProcTree(tmp_path)
-    tree.at(IDLE, files={"/proc/stat": stat})
+    tree.at(dict.fromkeys(tree.cpus, IDLE), files={"/proc/stat": stat})
     assert cpu_time(tree.system, processes(tree.system), TUNER) is None
 
 
 def test_processes_are_read(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
-    tree.at(IDLE, Row(20, 10, 1.5, 2.5, name="a) S (b", niceness=19), Row(30, owner=1000), files={"/proc/40/stat": ""})
+    tree.at(
+        dict.fromkeys(tree.cpus, IDLE),
+        Row(20, 10, 1.5, 2.5, name="a) S (b", niceness=19),
+        Row(30, owner=1000),
+        files={"/proc/40/stat": ""},
+    )
     assert {each.pid: each for each in processes(tree.system)} == {
         10: Process(10, 1, pytest.approx(0.1), "autotune", 0, 0.0),
         20: Process(20, 10, pytest.approx(0.2), "a) S (b", 19, 1.5, 2.5),
@@ -115,6 +115,6 @@ def test_processes_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("bound", "expected"), [("0-1", True), ("1", True), ("2-5", False)])
 def test_who_is_bound_elsewhere_is_no_neighbour(tmp_path: Path, bound: str, expected: bool) -> None:
     tree = ProcTree(tmp_path)
-    tree.at(IDLE, Row(20, cpus=bound))
+    tree.at(dict.fromkeys(tree.cpus, IDLE), Row(20, cpus=bound))
     assert may_use(tree.system, 20, frozenset({0, 1})) is expected
     assert may_use(tree.system, 99, frozenset({0, 1})), "it has ended"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
+import pwd
+import resource
 from pathlib import Path
 
 import pytest
@@ -13,41 +14,41 @@ from autotune.probes.system import System
 from tests.doubles.machines import laptop
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
-FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "multiprocessing", "tempfile", "shutil"}
+FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "multiprocessing", "tempfile", "shutil", "socket"}
 PACKAGE = Path(autotune.probes.__file__).parent
-DOOR = {"system.py", "torch_facts.py"}
-"""The second one is a program of its own, which a child process runs."""
+DOOR = {"system.py", "network.py", "torch_facts.py"}
+"""The last one is a program of its own, which a child process runs."""
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("*.py"))
-
-
-def imports(tree: ast.AST) -> set[str]:
-    """First names of every imported module, wherever the import stands."""
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return {name.split(".")[0] for name in names}
 
 
 @pytest.mark.parametrize("module", sorted(set(MODULES) - DOOR))
 def test_only_the_door_touches_the_operating_system(module: str) -> None:
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    nodes = list(ast.walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))))
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
     called = {f.id if isinstance(f, ast.Name) else f.attr for f in functions if isinstance(f, ast.Name | ast.Attribute)}
-    on_system = {"cpu_count"} if module in ("cpu.py", "inventory.py") else set()  # System.cpu_count
-    assert not called & (FORBIDDEN_CALLS - on_system)
-    assert not imports(tree) & FORBIDDEN_IMPORTS
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert not called & FORBIDDEN_CALLS
+    assert not {name.split(".")[0] for name in imported} & FORBIDDEN_IMPORTS
 
 
 def test_missing_things_read_as_nothing(tmp_path: Path) -> None:
-    system = System()
-    assert system.read(str(tmp_path / "no")) is None
-    assert system.read(str(tmp_path)) is None
-    assert system.list(str(tmp_path / "no")) == ()
-    assert system.stat(str(tmp_path / "no")) is None
-    assert system.space(str(tmp_path / "no")) is None
-    assert system.rlimit("RLIMIT_NO_SUCH") is None
-    assert system.package_version("no-such-package-anywhere") is None
-    assert system.package_version("pytest") == importlib.metadata.version("pytest")
-    assert system.read("a\0b") is None
+    system, nothing = System(), str(tmp_path / "no")
+    assert [system.read(nothing), system.read(str(tmp_path)), system.read("a\0b")] == [None] * 3
+    assert (system.list(nothing), system.stat(nothing), system.space(nothing)) == ((), None, None)
+    assert system.installed("no_such_module_anywhere") is None
+    assert system.installed("pytest") == Path(pytest.__file__).stat().st_mtime
+
+
+@pytest.mark.parametrize(
+    ("uid", "soft", "expected"), [(1000, 100, 100), (0, 100, None), (1000, resource.RLIM_INFINITY, None)]
+)
+def test_rlimit_nproc_does_not_bind_root(
+    monkeypatch: pytest.MonkeyPatch, uid: int, soft: int, expected: int | None
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, soft))
+    assert System().process_limit() == expected
 
 
 def test_remember_computes_once_per_key(tmp_path: Path) -> None:
@@ -76,14 +77,25 @@ def test_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(list(tmp_path.glob("x-*.json"))) == 3
 
 
-def test_the_cache_falls_back_to_a_private_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("home", ["no home", "a path without a home", "a home that holds no folders"])
+def test_the_cache_falls_back_to_a_private_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # a home that holds no folders
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if home == "no home":
+        monkeypatch.delenv("HOME", raising=False)
+        monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    elif home == "a path without a home":
+        monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/torch-autotune"))
+    else:
+        monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     folder = System().cache_folder()
     assert folder.parent == tmp_path / "tmp"
     assert folder.stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "~").exists()
     folder.chmod(0o777)  # somebody else's to fill: not trusted
     assert System().cache_folder() is None

@@ -22,7 +22,7 @@ def flat(text: str) -> str:
 
 @pytest.mark.parametrize("processes", [2, 0])
 def test_others_on_a_gpu_are_named(processes: int) -> None:
-    gpu = Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), processes)
+    gpu = Gpu(0, "A100", 2**35, 2**34, (8, 0), False, None, (), processes)
     shown = flat(machine.text(records.inventory(gpus=(gpu,))))
     assert ("other processes on it (2)" in shown) == bool(processes)
 
