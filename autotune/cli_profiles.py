@@ -137,7 +137,7 @@ def match(
 
     found = exchange.fit(target)
     print(words.matched(found))
-    if not found.applied:
+    if found.match is None:
         raise typer.Exit(4)
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.errors import NothingUsable, ProfileError, UsageError
 from autotune.near import did_you_mean
 from autotune.probes import inventory
-from autotune.probes.facts import Inventory
 from autotune.profiles import file, registry
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.format import Profile
-from autotune.profiles.match import APPLIED, Comparison, Here, compare
+from autotune.profiles.match import Here, compare
 from autotune.profiles.places import (
     SUFFIX,
     VARIABLE,
@@ -32,7 +31,7 @@ from autotune.profiles.places import (
     target_of,
     user_folder,
 )
-from autotune.profiles.registry import Registry
+from autotune.profiles.registry import Lookup, Match, Registry
 
 
 def listings() -> Iterator[tuple[str, Profile | str | ProfileError]]:
@@ -56,57 +55,40 @@ def _read(path: Path) -> Profile | ProfileError:
         return error
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The fit of a profile to this machine.
+def fit(target: str | None) -> Lookup:
+    """Return the profile that `autotune.load()` would take here, or how well the file ``target`` fits.
 
-    Attributes:
-        source: where it is; empty if there is no profile.
-        comparison: with this machine; None if there is no profile.
-        notes: what to say beside that, with a line for each knob of which this machine bears less, or takes more.
+    Notes have a line for each knob of which this machine bears less, or takes more.
     """
-
-    source: str = ""
-    comparison: Comparison | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def applied(self) -> bool:
-        """True if the profile is applied by itself."""
-        return self.comparison is not None and self.comparison.verdict in APPLIED
-
-
-def fit(target: str | None) -> Fit:
-    """Return the profile that `autotune.load()` would take here, or how well the file ``target`` fits."""
     machine = inventory.probe()
     if target and target.endswith((SUFFIX, ".yml")):
-        profile = file.read(target)
-        return _fit(target, profile, compare(profile, Here.on(machine)), machine, ())
-    here = Here.on(machine, target)
-    found = registry.search(here)
-    notes = (*found.notes, *(() if found.match else not_there(os.environ)))
-    best = found.match or found.similar
-    if best is not None:
-        return _fit(best.source, best.profile, best.comparison, machine, notes)
-    wanted = f" and {target}{did_you_mean(target, set(registry.targets(here)) - {target})}" if target else ""
-    nothing = f"no profile fits {here.machine.key}{wanted}; make one: autotune tune train.py"
-    return Fit(notes=(nothing, *notes))
+        named = file.read(target)
+        found = Lookup(Match(named, compare(named, Here.on(machine)), target))
+    else:
+        here = Here.on(machine, target)
+        found = registry.search(here)
+        if found.match is None:
+            found = replace(found, notes=(*found.notes, *not_there(os.environ)))
+        if found.best is None:
+            others = set(registry.targets(here)) - {target}
+            asked = f" and {target}{did_you_mean(target, others)}" if target else ""
+            nothing = f"no profile fits {here.machine.key}{asked}; make one: autotune tune train.py"
+            return replace(found, notes=(nothing, *found.notes))
+    if found.match is None:
+        return found
+    profile = found.match.profile
+    wanted, grown = for_this_machine(profile, profile.recommended, machine)
+    clamped = (f"clamped {line}" for line in clamp(wanted, machine)[1])
+    return replace(found, notes=(*clamped, *grown, *found.notes))
 
 
-def _fit(source: str, profile: Profile, comparison: Comparison, machine: Inventory, notes: tuple[str, ...]) -> Fit:
-    if comparison.verdict in APPLIED:
-        wanted, grown = for_this_machine(profile, profile.recommended, machine)
-        notes = (*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes)
-    return Fit(source, comparison, notes)
-
-
-def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
+def push(path: Path, to: str | None, replacing: bool) -> tuple[str, bool]:
     """Copy a profile into a registry. Returns where it is now, and whether it was there already.
 
     Args:
         path: the profile.
         to: a folder or URL; the first entry of ``AUTOTUNE_PROFILES`` if None.
-        replace: take the place of another profile of the same machine and target.
+        replacing: take the place of another profile of the same machine and target.
 
     Raises:
         UsageError: no registry, another is there, or the profile is of an interrupted run or a busy machine, or has an
@@ -129,7 +111,7 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
     before = there.read(name)
     if before == text.encode():
         return there.source(name), True
-    if before is not None and not replace:
+    if before is not None and not replacing:
         raise UsageError(f"{there.source(name)}: another is there. Compare them (autotune diff), or give --replace")
     there.write(name, text)
     return there.source(name), False
@@ -201,8 +183,7 @@ def _best(target: str | None, source: str | None) -> tuple[bytes, str, tuple[str
         raise UsageError("; ".join(missing))
     here = Here.on(inventory.probe(), target)
     found = registry.search(here, roots)
-    best, notes = found.match or found.similar, (*missing, *found.notes)
+    best, notes = found.best, (*missing, *found.notes)
     if best is None:
         raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
-    content = best.registry.read(best.name) or b""
-    return content, best.source, (*filter(None, [best.comparison.sentence]), *notes)
+    return best.content, best.source, (*filter(None, [best.comparison.sentence]), *notes)

@@ -63,7 +63,7 @@ def places(environment: Mapping[str, str] | None = None, script: Path | None = N
     """
     found: dict[str, Place] = {}
     for each in _all(os.environ if environment is None else environment, script):
-        found.setdefault(each if isinstance(each, str) else os.path.realpath(os.path.expanduser(each)), each)
+        found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
 
@@ -81,14 +81,14 @@ def not_there(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def missing_folders(found: Iterable[Place]) -> tuple[Path, ...]:
     """Return the folders of ``found`` that are not there."""
-    return tuple(each for each in found if isinstance(each, Path) and not os.path.isdir(os.path.expanduser(each)))
+    return tuple(each for each in found if isinstance(each, Path) and not each.is_dir())
 
 
 def place(text: str) -> Place:
     """Return the folder or registry that ``text`` names."""
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
-    return text.rstrip("/") if is_url(text) else Path(text)
+    return text.rstrip("/") if is_url(text) else Path(os.path.expanduser(text))
 
 
 def is_url(text: str) -> bool:

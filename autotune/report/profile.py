@@ -17,7 +17,7 @@ from autotune.report.final import failure_groups, not_offered_groups
 from autotune.report.levels import Standing, batch_note, recommended, standing, verdict, whole_run
 
 if TYPE_CHECKING:
-    from autotune.profiles.exchange import Fit
+    from autotune.profiles.registry import Lookup
     from autotune.tuning.check import CheckResult
 
 EVERYTHING = 10_000
@@ -137,13 +137,13 @@ def _words(fact: object) -> str:
     return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else formatting.value(fact)
 
 
-def matched(found: Fit) -> str:
+def matched(found: Lookup) -> str:
     """Return which profile fits and how well."""
-    if found.comparison is None:
+    if found.best is None:
         first, *lines = found.notes
     else:
-        first = f"{found.source} ({found.comparison.verdict})"
-        lines = [*filter(None, [found.comparison.sentence]), *found.notes]
+        first = f"{found.best.source} ({found.best.verdict})"
+        lines = [*filter(None, [found.best.comparison.sentence]), *found.notes]
     return "\n".join([first, *(f"  {line}" for line in lines)])
 
 

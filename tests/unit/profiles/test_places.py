@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def test_a_named_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_entries_of_the_variable(text: str, entries: tuple[object, ...]) -> None:
-    assert places.named_places({"AUTOTUNE_PROFILES": text}) == entries
+    found = tuple(Path(os.path.expanduser(each)) if isinstance(each, Path) else each for each in entries)
+    assert places.named_places({"AUTOTUNE_PROFILES": text}) == found
 
 
 @pytest.mark.parametrize("broken", [homeless, lambda *_a, **_o: "~/.local/share/torch-autotune"])

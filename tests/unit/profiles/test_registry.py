@@ -17,12 +17,6 @@ from autotune.profiles.registry import NEIGHBOURS, Registry
 from tests.doubles.profiles import MACHINE, find, here, profile, put
 
 
-def best(machine: MachineType, root: Path) -> registry.Match | None:
-    """What is found, whether it would be applied or not."""
-    found = registry.search(here(machine), [root])
-    return found.match or found.similar
-
-
 def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     path = put(tmp_path)
     match = find(here(), [tmp_path])
@@ -46,8 +40,7 @@ def test_what_is_only_similar_is_not_applied_but_named(
 ) -> None:
     put(tmp_path)
     found = registry.search(here(replace(MACHINE, key="other", **change)), [tmp_path])
-    one = found.match or found.similar
-    assert (one.verdict if one else None) == verdict
+    assert (found.best.verdict if found.best else None) == verdict
     assert (found.match is not None) is (verdict == COMPATIBLE)
 
 
@@ -58,7 +51,7 @@ def test_the_nearer_folder_wins_and_the_closer_machine(tmp_path: Path) -> None:
     put(near)
     assert find(here(), [near, far]).local().is_relative_to(near)  # type: ignore[union-attr]
     put(near, replace(MACHINE, key="a-far-one", threads=64, cores=64, memory_gib=512))
-    assert best(replace(MACHINE, key="new", threads=4), near).profile.key == MACHINE.key  # type: ignore[union-attr]
+    assert registry.search(here(replace(MACHINE, key="new", threads=4)), [near]).best.profile.key == MACHINE.key  # type: ignore[union-attr]
 
 
 def test_of_many_machines_those_with_keys_like_this_ones_are_read(tmp_path: Path) -> None:
@@ -66,7 +59,7 @@ def test_of_many_machines_those_with_keys_like_this_ones_are_read(tmp_path: Path
         put(tmp_path, replace(MACHINE, key=f"intel-core{number}-2c-4g", family=f"core{number}", vendor="intel"))
     twin = replace(MACHINE, key="amd-epyc-zen4-4c-32g", threads=4, cores=4)
     put(tmp_path, twin)
-    assert best(MACHINE, tmp_path).profile.machine == twin  # type: ignore[union-attr]
+    assert registry.search(here(), [tmp_path]).best.profile.machine == twin  # type: ignore[union-attr]
     assert len(Registry(tmp_path).like(MACHINE.key, ["resnet.yaml"])) == NEIGHBOURS
 
 
@@ -128,9 +121,14 @@ def test_looking_in_strange_places_finds_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "a" / ".resnet.yaml").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    roots = [tmp_path, *(tmp_path / name for name in ("none", "file", "loop")), Path("/proc/self/mem")]
+    roots = [
+        tmp_path,
+        *(tmp_path / name for name in ("none", "file", "loop")),
+        Path("/proc/self/mem"),
+        Path("~nobody/x"),
+    ]
     assert find(here(), roots) is None
-    assert [Registry(root).names() for root in roots] == [["a/resnet.yaml"], [], [], [], []]
+    assert [Registry(root).names() for root in roots] == [["a/resnet.yaml"], [], [], [], [], []]
 
 
 def test_an_evil_key_inside_a_file_moves_nothing(tmp_path: Path) -> None:
