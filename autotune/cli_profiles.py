@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+REPORT = re.compile(rb"\A\s*<")
+"""The start of every report."""
 NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
 
 
@@ -69,13 +72,13 @@ def report(
 
 def check_report(out: Path) -> None:
     """Raise `UsageError` if no report can be drawn, or ``out`` is no place for it: before a run, not after it."""
+    from autotune.profiles.places import check_kind
+
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
     if out.is_dir():
         raise UsageError(f"{out}: is a folder. Name the report's file, such as {out / 'report.html'}")
-    held = out.read_bytes()[:100].lstrip() if out.is_file() else b""
-    if held and not held.startswith(b"<"):
-        raise UsageError(f"{out}: is no report, and is not replaced. Name another file")
+    check_kind(out, "report", REPORT)
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import getpass
 import os
 import platform
 import re
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,7 +58,7 @@ _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-
 def read(path: Path | str) -> Profile:
     """Return the profile in the file ``path``."""
     try:
-        return parse(read_plain(Path(path)), str(path))
+        return parse(places.read_plain(Path(path), MAX_BYTES + 1), str(path))
     except FileNotFoundError:
         raise ProfileError(f"{path}: no such file. See which profiles there are: autotune profiles list") from None
     except OSError as error:
@@ -80,18 +78,6 @@ def parse(content: bytes | str, name: str) -> Profile:
         raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None
     except (Problem, RecursionError) as problem:
         raise ProfileError(f"{name}: {problem}. {RETUNE}") from None
-
-
-def read_plain(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return at most ``most`` + 1 bytes of the plain file ``path``. Opening a named pipe does not block.
-
-    Raises:
-        OSError: it cannot be read, or is no plain file.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is not a plain file")
-        return file.read(most + 1)
 
 
 def _text(content: bytes | str) -> str:

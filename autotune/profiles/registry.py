@@ -32,6 +32,7 @@ from autotune.profiles.places import (
     default_path,
     file_names,
     places,
+    read_plain,
     reason_of,
     safe_name,
     target_of,
@@ -82,7 +83,7 @@ class Registry:
         if self.url:
             return read_url(_joined(self.url, name))
         try:
-            return file.read_plain(self._root / name)
+            return read_plain(self._root / name, file.MAX_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
