@@ -70,7 +70,6 @@ def report(
     """Write one HTML file that shows a tuning run; it opens offline."""
     from autotune.profiles.file import read
 
-    check_report(out)
     print(write_report(read(profile), profile, out))
 
 
@@ -95,15 +94,13 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         script: how the user's script is started, without Python; by the target's name if None.
 
     Raises:
-        UsageError: the journal cannot be read, or ``out`` is one of the two or cannot be written.
+        UsageError: the journal cannot be read, or ``out`` is something else or cannot be written.
     """
     from autotune.report.page import html
     from autotune.search.study import read_history  # imports optuna
 
+    check_report(out)
     journal = path.with_suffix(".journal")
-    for source in (path, journal):
-        if os.path.realpath(out) == os.path.realpath(source):
-            raise UsageError(f"{out}: the report would replace {source}. Choose another place: --out report.html")
     try:
         history = read_history(journal)
     except ValueError as error:

@@ -18,7 +18,7 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from autotune.errors import ProfileError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, look_alike
 from autotune.profiles.places import reason_of
-from autotune.profiles.records import Keys, Refused, build, quote, shown
+from autotune.profiles.records import Keys, Refused, as_data, build, quote, shown
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -116,7 +116,8 @@ def dump(profile: Profile, name: str = "PROFILE") -> str:
 
 def to_data(profile: Profile) -> dict[str, Any]:
     """Return what the file (and ``--json``) holds: plain data in the file's order, with private names taken out."""
-    data, names = profile.as_dict(), private_names()
+    data: dict[str, Any] = as_data(profile)
+    names = private_names()
     name = public(profile.target.name, (), MAX_NAME) or "target"
     data["target"]["name"] = name.encode("ascii", "replace").decode() if look_alike(name) else name
     data["software"] = _public_data(data["software"], names)
@@ -166,7 +167,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def save(path: Path, profile: Profile) -> tuple[Path, str]:
-    """Write ``profile`` to ``path``; else to the user's folder, else to the temporary one.
+    """Write ``profile`` to ``path``; else to the user's folder, else to a temporary one.
 
     Returns where it is, and why it is not at ``path`` (empty if it is).
     """
@@ -174,17 +175,12 @@ def save(path: Path, profile: Profile) -> tuple[Path, str]:
         return write(path, profile), ""
     except ProfileError as error:
         first = error
-    for other in _other_places(profile):
+    for make in (places.user_folder, places.temporary_folder):
         with contextlib.suppress(ProfileError, OSError):
-            return write(other, profile), str(first)
+            folder = make()
+            if folder is not None:
+                return write(places.default_path(profile.key, profile.target.name, folder), profile), str(first)
     raise ProfileError(f"{first}. {places.ADVICE}")
-
-
-def _other_places(profile: Profile) -> Iterator[Path]:
-    target, own = profile.target, places.user_folder()
-    if own is not None:
-        yield places.default_path(profile.key, target.name, own)
-    yield Path(tempfile.mkdtemp(prefix="torch-autotune-")) / places.file_name(target.name)
 
 
 def _is_partial(path: Path) -> bool:

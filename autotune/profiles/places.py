@@ -64,8 +64,11 @@ def places(environment: Mapping[str, str] | None = None, script: Path | None = N
         environment: variables; those of this process if None.
         script: the training script; profiles may lie beside it.
     """
+    environment = os.environ if environment is None else environment
+    beside = [script.parent / FOLDER] if script is not None else []
+    usual = [each for each in (user_folder(), _absolute(site_data_dir, FOLDER)) if each is not None]
     found: dict[str, Place] = {}
-    for each in _all(os.environ if environment is None else environment, script):
+    for each in [Path(FOLDER), *beside, *usual, *named_places(environment)]:
         found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
@@ -109,12 +112,9 @@ def cache_folder() -> Path | None:
     return _absolute(user_cache_dir, "registries")
 
 
-def _all(environment: Mapping[str, str], script: Path | None) -> Iterator[Place]:
-    yield Path(FOLDER)
-    if script is not None:
-        yield script.parent / FOLDER
-    yield from filter(None, (user_folder(), _absolute(site_data_dir, FOLDER)))
-    yield from named_places(environment)
+def temporary_folder() -> Path:
+    """Return a new folder for what cannot be kept elsewhere."""
+    return Path(tempfile.mkdtemp(prefix="torch-autotune-"))
 
 
 def _absolute(folder: Callable[..., str], name: str) -> Path | None:

@@ -14,7 +14,6 @@ import contextlib
 import difflib
 import itertools
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from autotune.profiles.places import (
     reason_of,
     safe_name,
     target_of,
+    temporary_folder,
 )
 from autotune.profiles.records import quote
 
@@ -171,7 +171,7 @@ class Match:
         """Return the profile's file. One at a URL is copied to the user's cache, or to a new temporary folder."""
         if self.path is not None:
             return self.path
-        folder = cache_folder() or Path(tempfile.mkdtemp(prefix="torch-autotune-"))
+        folder = cache_folder() or temporary_folder()
         return file.save(default_path(self.profile.key, self.profile.target.name, folder), self.profile)[0]
 
     @property

@@ -20,10 +20,11 @@ def written(tmp_path: Path) -> Path:
     return profiles.write(tmp_path / "train.yaml", profile(Settings(batch_size=64)))
 
 
-def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_plotly_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    path = profiles.write(tmp_path / "train.yaml", profile(Settings()))
     with pytest.raises(UsageError, match=r"pip install 'torch-autotune\[report\]'"):
-        command.report(Path("train.yaml"), Path("report.html"))
+        command.report(path, tmp_path / "report.html")
 
 
 def test_a_profile_without_its_journal(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,20 +40,20 @@ def test_a_profile_without_its_journal(written: Path, capsys: pytest.CaptureFixt
         ("loop.html", "loop.html: the report cannot be written"),
         ("train.yaml", "train.yaml: is no report, and is not replaced"),
         ("train.py", r"train\.py: is no report, and is not replaced"),
-        ("train.journal", r"the report would replace .*train\.journal"),
+        ("train.journal", r"train\.journal: is no report"),
         ("link.html", "is no report"),
         (".", "is a folder"),
     ],
 )
 def test_a_report_replaces_nothing_else(written: Path, name: str, words: str) -> None:
     folder, before = written.parent, written.read_text()
-    (folder / "train.journal").touch()
+    (folder / "train.journal").write_text("{}")
     (folder / "train.py").write_text("import torch")
     (folder / "link.html").symlink_to(written)
     (folder / "loop.html").symlink_to(folder / "loop.html")
     with pytest.raises(UsageError, match=words):
         command.report(written, folder / name)
-    assert (written.read_text(), (folder / "train.journal").read_text()) == (before, "")
+    assert (written.read_text(), (folder / "train.journal").read_text()) == (before, "{}")
 
 
 def test_a_broken_journal_is_named(written: Path) -> None:

@@ -33,7 +33,7 @@ from autotune.profiles.format import (
     Written,
     look_alike,
 )
-from autotune.profiles.records import MOST_NUMBER
+from autotune.profiles.records import MOST_NUMBER, as_data
 from autotune.stats.decide import Verdict
 from autotune.stats.proof import Proof
 from tests.doubles.profiles import TUNED, profile
@@ -140,9 +140,9 @@ def test_claims_that_nobody_can_have_measured_are_refused(level: LevelResult, po
             file.dump(claims)
 
 
-def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
+def test_the_data_is_plain_data_in_the_order_of_the_file() -> None:
     made = profile()
-    data = made.as_dict()
+    data = as_data(made)
     assert json.loads(json.dumps(data)) == data == yaml.safe_load(TEXT)
     assert list(data) == [*("schema", "machine", "software", "target", "recommended", "baseline", "levels", "evidence")]
     assert data["schema"] == SCHEMA
