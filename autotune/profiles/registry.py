@@ -22,21 +22,10 @@ from typing import Any
 
 from autotune.errors import ProfileError
 from autotune.near import did_you_mean
-from autotune.profiles import file, match
+from autotune.profiles import file, match, places
 from autotune.profiles.format import Profile
 from autotune.profiles.match import Comparison, Here
-from autotune.profiles.places import (
-    Place,
-    cache_folder,
-    default_path,
-    file_names,
-    places,
-    read_plain,
-    reason_of,
-    safe_name,
-    target_of,
-    temporary_folder,
-)
+from autotune.profiles.places import Place
 from autotune.profiles.records import quote
 
 NEIGHBOURS = 6
@@ -83,11 +72,11 @@ class Registry:
         if self.url:
             return read_url(_joined(self.url, name))
         try:
-            return read_plain(self._root / name, file.MAX_BYTES + 1)
+            return places.read_plain(self._root / name, file.MAX_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise ProfileError(f"{self.source(name)}: cannot be read ({reason_of(error)})") from error
+            raise ProfileError(f"{self.source(name)}: cannot be read ({places.reason_of(error)})") from error
 
     def check_writable(self) -> None:
         """Raise `ProfileError` if others would not find what is written here."""
@@ -171,8 +160,8 @@ class Match:
         """Return the profile's file. One at a URL is copied to the user's cache, or to a new temporary folder."""
         if self.path is not None:
             return self.path
-        folder = cache_folder() or temporary_folder()
-        return file.save(default_path(self.profile.key, self.profile.target.name, folder), self.profile)[0]
+        folder = places.cache_folder() or places.temporary_folder()
+        return file.save(places.default_path(self.profile.key, self.profile.target.name, folder), self.profile)[0]
 
     @property
     def verdict(self) -> str:
@@ -205,7 +194,7 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
         known = targets(here, roots)
         names = f"; this machine has profiles for: {', '.join(known)}" if known else ""
         return Lookup(None, (f"no script names the target: write {NAMING}{names}",))
-    registries = [Registry(place) for place in (places() if roots is None else roots)]
+    registries = [Registry(each) for each in (places.places() if roots is None else roots)]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
         found += [one for registry in registries for one in _candidates(registry, here, here.target, others=True)]
@@ -215,14 +204,15 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
 
 def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
     """Return the names of tasks that have a profile for this type of machine in a folder."""
-    folders = [Registry(place) for place in (places() if roots is None else roots) if isinstance(place, Path)]
+    folders = [Registry(each) for each in (places.places() if roots is None else roots) if isinstance(each, Path)]
+    key = places.safe_name(here.machine.key)
     names = (name for folder in folders for name in folder.names())
-    return sorted({target_of(name) for name in names if name.startswith(f"{safe_name(here.machine.key)}/")})
+    return sorted({places.target_of(name) for name in names if name.startswith(f"{key}/")})
 
 
 def _candidates(registry: Registry, here: Here, target: str, *, others: bool = False) -> Iterator[Match]:
     """Find profiles of ``target`` of this machine, or of the ``others`` that are most like it."""
-    wanted, key = file_names(target), safe_name(here.machine.key)
+    wanted, key = places.file_names(target), places.safe_name(here.machine.key)
     if registry.url:  # profiles of interrupted runs are never pushed
         wanted = wanted[:1]
     for name in registry.like(key, wanted) if others else [f"{key}/{each}" for each in wanted]:
