@@ -13,25 +13,8 @@ from pathlib import Path
 
 from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
+from autotune.knobs import exported as rows
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.exported import (
-    ACCELERATE,
-    ARGUMENTS,
-    COMMENT,
-    ENV,
-    ENVIRONMENT,
-    LIGHTNING,
-    LOADER,
-    PLACES,
-    START,
-    TORCHRUN,
-    TRAINER,
-    TRANSFORMERS,
-    Line,
-    Missing,
-    Plan,
-    Said,
-)
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.precision import MIXED
@@ -47,10 +30,10 @@ from autotune.report.levels import batch_note
 
 STARTED = ["python", "-m", TORCHRUN_MODULE]
 WRITTEN = {
-    ENVIRONMENT: "export {}",
-    START: "# Start with: {}",
-    COMMENT: "# {}",
-    **dict.fromkeys((TRAINER, LOADER, ARGUMENTS), "    {},"),
+    rows.ENVIRONMENT: "export {}",
+    rows.START: "# Start with: {}",
+    rows.COMMENT: "# {}",
+    **dict.fromkeys((rows.TRAINER, rows.LOADER, rows.ARGUMENTS), "    {},"),
 }
 """How the lines of a place are written; those of other places stand as they are."""
 
@@ -106,11 +89,11 @@ from transformers import TrainingArguments
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        Target(ENV, "variables of a shell", "{environment}"),
-        Target(TORCHRUN, "torchrun's command line", "{variables}{started}\n"),
-        Target(ACCELERATE, "Accelerate", _ACCELERATE),
-        Target(LIGHTNING, "arguments of Lightning's Trainer and of a DataLoader", _LIGHTNING),
-        Target(TRANSFORMERS, "Transformers' TrainingArguments", _TRANSFORMERS),
+        Target(rows.ENV, "variables of a shell", "{environment}"),
+        Target(rows.TORCHRUN, "torchrun's command line", "{variables}{started}\n"),
+        Target(rows.ACCELERATE, "Accelerate", _ACCELERATE),
+        Target(rows.LIGHTNING, "arguments of Lightning's Trainer and of a DataLoader", _LIGHTNING),
+        Target(rows.TRANSFORMERS, "Transformers' TrainingArguments", _TRANSFORMERS),
     )
 }
 
@@ -135,7 +118,7 @@ def exported(path: Path, level: str | None, to: str) -> str:
     return text(target, plan_of(settings, profile.target.device, inventory), head)
 
 
-def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
+def plan_of(settings: Settings, device: str, inventory: Inventory) -> rows.Plan:
     """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
     row = BACKENDS[settings.backend] if settings.backend else None
     exchange = "gloo" if row is not None and row.module else settings.backend
@@ -144,7 +127,7 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     words = ["torchrun", *words[3:]] if words[:3] == STARTED else words
     malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
-    return Plan(
+    return rows.Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
@@ -167,7 +150,7 @@ def target_of(name: str) -> Target:
     raise UsageError(f"--to {name}: no such target; targets are {', '.join(TARGETS)}{hint}")
 
 
-def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
+def text(target: Target, plan: rows.Plan, head: Iterable[str]) -> str:
     """Return what to paste, with comments around it. Every knob is expressed, or named with the reason.
 
     Args:
@@ -181,7 +164,7 @@ def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
     for knob in KNOBS:
         said = _said(knob, target, plan)
         for one in said:
-            if isinstance(one, Line):
+            if isinstance(one, rows.Line):
                 lines[one.place].append(one.text)
             else:
                 value = getattr(plan.settings, knob.name)
@@ -189,7 +172,7 @@ def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
                 by_hand.append(f"#   {knob.name}={value}: {one.reason or plain}")
         nothing += [] if said else [knob.name]
     several_on_cpus = plan.device == "cpu" and plan.settings.processes > 1
-    layout = _ACCELERATE_ON_CPUS if target.name == ACCELERATE and several_on_cpus else target.layout
+    layout = _ACCELERATE_ON_CPUS if target.name == rows.ACCELERATE and several_on_cpus else target.layout
     return "\n".join(
         [
             *(f"# {words}" for words in head),
@@ -200,21 +183,21 @@ def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
     )
 
 
-def _said(knob: Knob, target: Target, plan: Plan) -> Said:
+def _said(knob: Knob, target: Target, plan: rows.Plan) -> rows.Said:
     row = knob.export.get(target.name)
     if row is not None:
         return row(plan)
-    return () if _idle(knob, plan) else (Missing(),)
+    return () if _idle(knob, plan) else (rows.Missing(),)
 
 
-def _idle(knob: Knob, plan: Plan) -> bool:
+def _idle(knob: Knob, plan: rows.Plan) -> bool:
     """Return True if the knob's value is what PyTorch does by itself, so that there is nothing to write."""
     value = getattr(plan.settings, knob.name)
     number = isinstance(knob.kind, Count) and value is not None
     return bool(value == knob.neutral) and (not number or knob.name == "processes")
 
 
-def _fields(plan: Plan, lines: Mapping[str, list[str]]) -> Mapping[str, object]:
+def _fields(plan: rows.Plan, lines: Mapping[str, list[str]]) -> Mapping[str, object]:
     """Return what layouts have in braces: each place's lines, and what is made of the whole plan."""
     settings = plan.settings
     accelerate = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": MIXED[settings.precision]}
@@ -222,10 +205,14 @@ def _fields(plan: Plan, lines: Mapping[str, list[str]]) -> Mapping[str, object]:
         accelerate |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": settings.compile}
     several = "from lightning.pytorch.strategies import DDPStrategy\n" if settings.processes > 1 else ""
     return {
-        **{place: "".join(f"{WRITTEN.get(place, '{}')}\n".format(text) for text in lines[place]) for place in PLACES},
-        "variables": "".join(f"{text} " for text in lines[ENVIRONMENT]),
+        **{place: _block(WRITTEN.get(place, "{}"), lines[place]) for place in rows.PLACES},
+        "variables": "".join(f"{text} " for text in lines[rows.ENVIRONMENT]),
         "started": plan.command,
         "threads": settings.threads,
         "accelerate": "".join(f"{name}={value} " for name, value in accelerate.items()),
         "strategy": several,
     }
+
+
+def _block(written: str, lines: Iterable[str]) -> str:
+    return "".join(f"{written}\n".format(text) for text in lines)
