@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -23,19 +23,23 @@ from autotune.cli_parsing import (
     CheckCommand,
     JsonOption,
     LevelOption,
+    ModuleOption,
+    NetworkOption,
     ProfileArgument,
     ScriptCommand,
+    TargetArgument,
     TargetCommand,
-    TargetOptions,
     prepare_streams,
     say,
-    taking,
 )
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.launch import line
 from autotune.trial.target import Script, Target
 from autotune.version import VERSION
+
+if TYPE_CHECKING:
+    from autotune.tuning.options import Options
 
 app = typer.Typer(
     name="autotune",
@@ -44,9 +48,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
 NOTHING_SAVED = "autotune: interrupted by {}; nothing was saved"
+BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
+BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
+TRAIN_TIME_HELP = "How long you will train: on CPUs, lets compile compete. 10h"
+WAIT_QUIET_HELP = "Wait at most so long until other processes are quiet: 10m. Not in the budget."
+ONLY_HELP = "Let only these knobs move: --only threads,num_workers. Repeatable."
+SCRIPT_HELP = (
+    "Your training script; arguments after it are its own. Or your own launch line, which then says how many processes"
+    " there are: torchrun --nproc-per-node=2 train.py."
+)
 
 
 def _show_version(wanted: bool) -> None:
@@ -64,74 +75,67 @@ def start(
     """Hardware-aware auto-tuner for PyTorch training."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions(TargetOptions):
-    """Options of ``autotune tune``."""
-
-    profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None
-    level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Hard upper bound on the whole run: 90s, 5m, 1h30m.",
-            show_default="60s to 150s by the step; more with --train-time",
-        ),
-    ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False
-    train_time: Annotated[
-        str | None, typer.Option(help="How long you will train: on CPUs, lets compile compete. 10h")
-    ] = None
-    wait_quiet: Annotated[
-        str | None, typer.Option(help="Wait at most so long until other processes are quiet: 10m. Not in the budget.")
-    ] = None
-    fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None
-    only: Annotated[
-        list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
-    ] = None
-    as_json: JsonOption = False
-    report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None
-
-
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
-@taking(TuneOptions)
-def tune(options: TuneOptions) -> None:
+def tune(
+    target: TargetArgument,
+    context: typer.Context,
+    profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
+    level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
+    budget: Annotated[str | None, typer.Option(help=BUDGET_HELP, show_default=BUDGET_DEFAULT)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
+    train_time: Annotated[str | None, typer.Option(help=TRAIN_TIME_HELP)] = None,
+    wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
+    as_json: JsonOption = False,
+    report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
+    module: ModuleOption = False,
+    allow_network: NetworkOption = False,
+) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
     from autotune.knobs.fixed import read_fixed
     from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
-    from autotune.tuning.runner import check_not_a_rank
 
     wishes = Options(
-        profile=options.profile,
-        level=options.level,
-        budget=None if options.budget is None else seconds(options.budget, "--budget"),
-        seed=options.seed,
-        resume=options.resume,
-        train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
-        wait_quiet=seconds(options.wait_quiet, "--wait-quiet") if options.wait_quiet else None,
-        fix=read_fixed(options.fix or ()),
-        only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
+        profile=profile,
+        level=level,
+        budget=None if budget is None else seconds(budget, "--budget"),
+        seed=seed,
+        resume=resume,
+        train_seconds=seconds(train_time, "--train-time") if train_time else None,
+        wait_quiet=seconds(wait_quiet, "--wait-quiet") if wait_quiet else None,
+        fix=read_fixed(fix or ()),
+        only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
     check_slurm(os.environ)
-    found = options.recognised()
+    found = line.target(target, context.args, module=module, network=allow_network)
+    _tune(found, wishes, started, report, as_json)
+
+
+def _tune(target: Target, wishes: Options, started: float, report: Path | None, as_json: bool) -> None:
+    """Run and print the result; ``report`` is where the HTML goes, if it is wanted."""
+    from autotune.tuning.runner import check_not_a_rank
+
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
-    if options.report is not None:
-        cli_profiles.check_report(options.report)
+    if report is not None:
+        cli_profiles.check_report(report)
     from autotune.profiles.file import to_data
     from autotune.report import final
     from autotune.report.live import live_view
     from autotune.tuning import run
 
     with live_view(wishes.seconds(), started) as observe:
-        result = run.run(found, wishes, observe, started)
-    say(final.text(result.profile, result.inventory, result.path, result.load, script=_started(found)))
+        result = run.run(target, wishes, observe, started)
+    script = _started(target)
+    say(final.text(result.profile, result.inventory, result.path, result.load, script=script))
     if result.note:
         say(f"{result.note}\nThe profile is in {result.path}.")
-    if options.report is not None:
-        say(cli_profiles.write_report(result.profile, result.path, options.report, script=_started(found)))
-    if options.as_json:
+    if report is not None:
+        say(cli_profiles.write_report(result.profile, result.path, report, script=script))
+    if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
 
 
@@ -144,20 +148,19 @@ def _started(target: Target) -> str:
     return shlex.join(target.line or [*(["-m"] if target.module else []), target.written, *target.arguments])
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiagnoseOptions(TargetOptions):
-    """Options of ``autotune diagnose``."""
-
-    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "15s"
-    as_json: JsonOption = False
-
-
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
-@taking(DiagnoseOptions)
-def diagnose(options: DiagnoseOptions) -> None:
+def diagnose(
+    target: TargetArgument,
+    context: typer.Context,
+    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "15s",
+    as_json: JsonOption = False,
+    module: ModuleOption = False,
+    allow_network: NetworkOption = False,
+) -> None:
     """Say why a training step is as slow as it is: each part is measured, none is guessed."""
     started = time.monotonic()
-    limit, recognised = seconds(options.budget, "--budget"), options.recognised()
+    limit = seconds(budget, "--budget")
+    recognised = line.target(target, context.args, module=module, network=allow_network)
     from autotune.inspect.diagnose import diagnose
     from autotune.report import diagnosis as words
     from autotune.report.live import live_view
@@ -165,7 +168,7 @@ def diagnose(options: DiagnoseOptions) -> None:
     with live_view(limit, started) as observe:
         found = diagnose(recognised, started + limit, observe)
     name = recognised.name
-    print(words.as_json(name, found) if options.as_json else words.text(name, found, time.monotonic() - started))
+    print(words.as_json(name, found) if as_json else words.text(name, found, time.monotonic() - started))
 
 
 @app.command()
@@ -193,83 +196,62 @@ def doctor(as_json: JsonOption = False) -> None:
     raise typer.Exit(6 if found else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Options of ``autotune run``."""
-
-    script: Annotated[
-        str,
-        typer.Argument(
-            help="Your training script; arguments after it are its own. Or your own launch line, which then says how"
-            " many processes there are: torchrun --nproc-per-node=2 train.py.",
-            metavar="SCRIPT [ARGS]...",
-        ),
-    ]
-    context: typer.Context
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False
-    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None
-    level: LevelOption = None
+@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
+def run(
+    script: Annotated[str, typer.Argument(help=SCRIPT_HELP, metavar="SCRIPT [ARGS]...")],
+    context: typer.Context,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
+    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
+    level: LevelOption = None,
     task: Annotated[
         str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
-    ] = None
-    nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None
-    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None
-    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False
-
-
-@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
-@taking(RunOptions)
-def run(options: RunOptions) -> None:
+    ] = None,
+    nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
+    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
+    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
+) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
     from autotune.launch.command import check_slurm, from_options
 
-    cluster = from_options(options.nnodes, options.rdzv_endpoint)
+    cluster = from_options(nnodes, rdzv_endpoint)
     check_slurm(os.environ)
-    script = line.script(options.script, options.context.args, module=options.module)
+    found = line.script(script, context.args, module=module)
     from autotune.launch.prepare import Wishes, prepare
 
-    wishes = Wishes(
-        profile=options.profile,
-        level=options.level,
-        task=options.task,
-        processes=options.nproc,
-        cluster=cluster,
-    )
-    launch = prepare(script, wishes)
+    launch = prepare(found, Wishes(profile=profile, level=level, task=task, processes=nproc, cluster=cluster))
     for note in launch.notes:
         say(note)
-    if options.dry_run:
+    if dry_run:
         print(launch.shell())
     else:
         launch.start()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions(TargetOptions):
-    """Options of ``autotune check``."""
-
-    profile: ProfileArgument
-    level: LevelOption = None
-    budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s"
-    force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False
-
-
 @app.command(cls=CheckCommand, context_settings=TARGET_SETTINGS)
-@taking(CheckOptions)
-def check(options: CheckOptions) -> None:
+def check(
+    profile: ProfileArgument,
+    target: TargetArgument,
+    context: typer.Context,
+    level: LevelOption = None,
+    budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
+    force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False,
+    module: ModuleOption = False,
+    allow_network: NetworkOption = False,
+) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if that is open."""
     started = time.monotonic()
-    if options.profile.suffix == ".py" and options.target.endswith((".yaml", ".yml")):
-        raise UsageError(f"the profile comes first: autotune check {options.target} {options.profile}")
-    limit, found = seconds(options.budget, "--budget"), options.recognised()
+    if profile.suffix == ".py" and target.endswith((".yaml", ".yml")):
+        raise UsageError(f"the profile comes first: autotune check {target} {profile}")
+    limit = seconds(budget, "--budget")
+    found = line.target(target, context.args, module=module, network=allow_network)
     from autotune.report import profile as words
     from autotune.report.live import live_view
     from autotune.tuning.check import EXIT_CODES
     from autotune.tuning.check import check as measure
 
     with live_view(limit, started) as observe:
-        result = measure(options.profile, found, options.level, limit, observe, force=options.force)
+        result = measure(profile, found, level, limit, observe, force=force)
     print(words.checked(result))
     raise typer.Exit(EXIT_CODES[result.verdict])
 

@@ -1,87 +1,35 @@
-"""Shares among the commands: options as frozen records, targets with their own arguments, usable standard streams."""
+"""Shares among the commands: options, targets with their own arguments, usable standard streams."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import inspect
 import io
 import os
 import sys
-import typing
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from autotune.errors import UsageError
 from autotune.launch import line
-from autotune.trial.target import Target, is_script
+from autotune.trial.target import is_script
 
-Record = TypeVar("Record")
-
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A training script, whose arguments follow, or a task file. Or your own launch line: torchrun"
+        " --nproc-per-node=2 train.py, accelerate launch train.py, mpiexec -n 2 python train.py.",
+        metavar="TARGET [ARGS]...",
+    ),
+]
+ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
+NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
 LevelOption = Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")]
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
-
-
-def taking(kind: type[Record]) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
-    """Give a command the parameters that the fields of the dataclass ``kind`` describe, and hand it one record.
-
-    Arguments come in the order of the fields, those of ``kind`` itself before inherited ones.
-    """
-
-    def decorate(command: Callable[[Record], None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def called(**values: Any) -> None:
-            command(kind(**values))
-
-        hints = typing.get_type_hints(kind, include_extras=True)
-        called.__annotations__ = hints
-        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-        own_first = sorted(fields, key=lambda field: field.name not in kind.__annotations__)
-        parameters = [_parameter(field, hints[field.name]) for field in own_first]
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return called
-
-    return decorate
-
-
-def _parameter(field: dataclasses.Field[Any], annotation: Any) -> inspect.Parameter:
-    default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetOptions:
-    """A training script with its own arguments, or a task file."""
-
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A training script, whose arguments follow, or a task file. Or your own launch line: torchrun"
-            " --nproc-per-node=2 train.py, accelerate launch train.py, mpiexec -n 2 python train.py.",
-            metavar="TARGET [ARGS]...",
-        ),
-    ]
-    context: typer.Context
-    module: Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")] = False
-    allow_network: Annotated[
-        bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")
-    ] = False
-
-    def recognised(self) -> Target:
-        """Return the script or task file.
-
-        Raises:
-            UsageError: there is none.
-        """
-        return line.target(self.target, self.context.args, module=self.module, network=self.allow_network)
 
 
 class ScriptCommand(TyperCommand):

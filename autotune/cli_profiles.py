@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
-from autotune.errors import ProfileError, UsageError
+from autotune.errors import NothingUsable, ProfileError, UsageError
+from autotune.near import did_you_mean
 
 if TYPE_CHECKING:
+    from autotune.probes.facts import Inventory
     from autotune.profiles.format import Profile
+    from autotune.profiles.registry import Lookup, Match
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+REPORT = re.compile(rb"\A\s*<")
+"""The start of every report."""
 NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
 
 
@@ -63,19 +70,18 @@ def report(
     """Write one HTML file that shows a tuning run; it opens offline."""
     from autotune.profiles.file import read
 
-    check_report(out)
     print(write_report(read(profile), profile, out))
 
 
 def check_report(out: Path) -> None:
     """Raise `UsageError` if no report can be drawn, or ``out`` is no place for it: before a run, not after it."""
+    from autotune.profiles.places import check_kind
+
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
     if out.is_dir():
         raise UsageError(f"{out}: is a folder. Name the report's file, such as {out / 'report.html'}")
-    held = out.read_bytes()[:100].lstrip() if out.is_file() else b""
-    if held and not held.startswith(b"<"):
-        raise UsageError(f"{out}: is no report, and is not replaced. Name another file")
+    check_kind(out, "report", REPORT)
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
@@ -88,15 +94,13 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         script: how the user's script is started, without Python; by the target's name if None.
 
     Raises:
-        UsageError: the journal cannot be read, or ``out`` is one of the two or cannot be written.
+        UsageError: the journal cannot be read, or ``out`` is something else or cannot be written.
     """
     from autotune.report.page import html
     from autotune.search.study import read_history  # imports optuna
 
+    check_report(out)
     journal = path.with_suffix(".journal")
-    for source in (path, journal):
-        if os.path.realpath(out) == os.path.realpath(source):
-            raise UsageError(f"{out}: the report would replace {source}. Choose another place: --out report.html")
     try:
         history = read_history(journal)
     except ValueError as error:
@@ -112,18 +116,28 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 @profiles_app.command("list")
 def list_profiles() -> None:
     """List the profiles on this machine."""
-    from autotune.profiles.exchange import listings
-    from autotune.profiles.places import places
+    from autotune.profiles.file import read
+    from autotune.profiles.places import places, target_of
+    from autotune.profiles.registry import Registry
     from autotune.report import profile as words
 
-    found = list(listings())
-    for where, profile in found:
-        if where:
-            print(words.listed(where, profile))
-        else:
-            say(str(profile))
-    if not any(where for where, _ in found):
-        folders = " or ".join(str(each) for each in places() if isinstance(each, Path))
+    looked, some = places(), False
+    for there in map(Registry, looked):
+        try:
+            names = there.names()
+        except ProfileError as error:  # a web server is not listed
+            say(str(error))
+            continue
+        for name in names:
+            some = True
+            try:
+                # files at URLs are not read
+                shown = target_of(name) if there.url else words.listed(read(there.path(name)))
+                print(f"{there.source(name)}  {shown}")
+            except ProfileError as error:
+                print(str(error).splitlines()[0])
+    if not some:
+        folders = " or ".join(str(each) for each in looked if isinstance(each, Path))
         say(f"no profiles in {folders}; make one: autotune tune train.py")
 
 
@@ -132,13 +146,40 @@ def match(
     target: Annotated[str | None, typer.Argument(help="The task's name, or a profile (.yaml).")] = None,
 ) -> None:
     """Say which profile `autotune.load()` would take here, and how well it fits."""
-    from autotune.profiles import exchange
+    from autotune.probes import inventory
+    from autotune.profiles.clamp import clamp, for_this_machine
     from autotune.report import profile as words
 
-    found = exchange.fit(target)
-    print(words.matched(found))
-    if not found.applied:
+    machine = inventory.probe()
+    found = _fitting(target, machine)
+    notes: list[str] = []
+    if found.match is not None:
+        profile = found.match.profile
+        wanted, grown = for_this_machine(profile, profile.recommended, machine)
+        notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown]
+    print(words.matched(found.best, [*notes, *found.notes]))
+    if found.match is None:
         raise typer.Exit(4)
+
+
+def _fitting(target: str | None, machine: Inventory) -> Lookup:
+    """Return the profile for ``target`` on this ``machine``, or the file that ``target`` is."""
+    from autotune.profiles import match, registry
+    from autotune.profiles.file import read
+    from autotune.profiles.places import not_there
+
+    if target and target.endswith((".yaml", ".yml")):
+        profile = read(target)
+        comparison = match.compare(profile, match.Here.on(machine))
+        return registry.Lookup(registry.Match(profile, comparison, target))
+    here = match.Here.on(machine, target)
+    found = registry.search(here)
+    notes = found.notes if found.match is not None else (*found.notes, *not_there(os.environ))
+    if found.best is None:
+        hint = did_you_mean(target, set(registry.targets(here)) - {target}) if target else ""
+        asked = f" and {target}{hint}" if target else ""
+        notes = (f"no profile fits {here.machine.key}{asked}; make one: autotune tune train.py", *notes)
+    return registry.Lookup(found.best, notes)
 
 
 @profiles_app.command("push")
@@ -148,10 +189,36 @@ def push(
     replace: Annotated[bool, typer.Option("--replace", help="Replace another profile that is there.")] = False,
 ) -> None:
     """Copy a profile into a registry that others read."""
-    from autotune.profiles import exchange
+    from autotune.profiles import file, places, registry
 
-    where, already = exchange.push(profile, to, replace)
-    print(f"{where}: is there already" if already else where)
+    found = file.read(profile)
+    _check_shareable(found, profile)
+    there = registry.Registry(_registries(to, "--to")[0])
+    own = places.file_name(found.target.name)
+    name, text = f"{places.safe_name(found.key)}/{own}", file.dump(found, own)
+    where = there.source(name)
+    there.check_writable()
+    before = there.read(name)
+    if before == text.encode():
+        print(f"{where}: is there already")
+        return
+    if before is not None and not replace:
+        raise UsageError(f"{where}: another is there. Compare them (autotune diff), or give --replace")
+    there.write(name, text)
+    print(where)
+
+
+def _check_shareable(profile: Profile, path: Path) -> None:
+    """Raise `UsageError` if nobody else can rely on what ``profile``, in the file ``path``, says."""
+    if profile.evidence.partial:
+        raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
+    if profile.evidence.busy:
+        raise UsageError(
+            f"{path}: was measured on a busy machine: tune again when nothing else runs (--wait-quiet 10m)"
+        )
+    for level in profile.impossible():
+        gain = f"{profile.levels[level].speedup.value:.0f}x"
+        raise UsageError(f"{path}: {gain} ({level}) is not possible there: tune again when nothing else runs")
 
 
 @profiles_app.command("pull")
@@ -163,17 +230,68 @@ def pull(
     yes: YesOption = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
-    from autotune.profiles import exchange, file
+    from autotune.profiles import file, places, registry
     from autotune.report import profile as words
 
-    found = exchange.offer(what, source, to, sha256)
-    for note in found.notes:
-        say(note)
-    say(f"{found.source}: {found.profile.target.name} on {found.profile.key}, sha256 {found.digest}")
-    if found.path.exists():
-        say(words.diff(file.read(found.path), found.profile, ("here", "pulled")))
-    confirm(f"Write {found.path}?", yes)
+    if what and places.is_url(what):
+        shown, content = registry.shown(what), registry.read_url(what)
+        if content is None:
+            raise UsageError(f"{shown}: no such file")
+    else:
+        best = _best(what, source)
+        shown, content = best.source, best.content
+    digest = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and sha256.lower() != digest:
+        raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
+    found = file.parse(content, shown)
+    path = places.default_path(found.key, found.target.name, to or places.user_folder())
+    say(f"{shown}: {found.target.name} on {found.key}, sha256 {digest}")
+    if path.exists():
+        say(words.diff(file.read(path), found, ("here", "pulled")))
+    confirm(f"Write {path}?", yes)
     try:
-        print(file.write(found.path, found.profile))
+        print(file.write(path, found))
     except ProfileError as error:
         raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
+
+
+def _best(target: str | None, source: str | None) -> Match:
+    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; say what is known of it.
+
+    Raises:
+        UsageError: no target, or no such registry.
+        NothingUsable: no profile fits.
+    """
+    from autotune.probes import inventory
+    from autotune.profiles import match, places, registry
+
+    if target is None:
+        raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
+    roots = _registries(source, "--from")
+    missing = [f"{folder}: no such folder" for folder in places.missing_folders(roots)]
+    if len(missing) == len(roots):
+        raise UsageError("; ".join(missing))
+    here = match.Here.on(inventory.probe(), target)
+    found = registry.search(here, roots)
+    notes = [*missing, *found.notes]
+    if found.best is None:
+        raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
+    for note in filter(None, [found.best.comparison.sentence, *notes]):
+        say(note)
+    return found.best
+
+
+def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
+    """Return the registry ``text``; all that the environment names if None; an empty ``text`` names none.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from autotune.profiles import places
+
+    found = places.named_places(os.environ)
+    if text is not None:
+        found = (places.place(text),) if text.strip() else ()
+    if not found:
+        raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {places.VARIABLE}")
+    return found

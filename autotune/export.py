@@ -6,33 +6,16 @@ What a knob says there stands with the knob, see `autotune.knobs.exported`. Here
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import UsageError
 from autotune.knobs import binding
+from autotune.knobs import exported as rows
 from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.exported import (
-    ACCELERATE,
-    ARGUMENTS,
-    CODE,
-    COMMENT,
-    CONFIG,
-    ENV,
-    ENVIRONMENT,
-    LIGHTNING,
-    LOADER,
-    START,
-    TORCHRUN,
-    TRAINER,
-    TRANSFORMERS,
-    Line,
-    Missing,
-    Plan,
-    Said,
-)
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.precision import MIXED
 from autotune.knobs.settings import Settings
@@ -45,10 +28,14 @@ from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
 from autotune.report.levels import batch_note
 
-Lines = Mapping[str, list[str]]
-"""Of each place."""
-ACCELERATE_FILE = "accelerate.yaml"
 STARTED = ["python", "-m", TORCHRUN_MODULE]
+WRITTEN = {
+    rows.ENVIRONMENT: "export {}",
+    rows.START: "# Start with: {}",
+    rows.COMMENT: "# {}",
+    **dict.fromkeys((rows.TRAINER, rows.LOADER, rows.ARGUMENTS), "    {},"),
+}
+"""How the lines of a place are written; those of other places stand as they are."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +45,57 @@ class Target:
     Attributes:
         name: as ``--to`` takes it.
         what: what it prints, for people.
-        layout: the text of all lines; the places are the keys.
+        layout: its text. In braces: the lines of a place, and the fields of `_fields`.
     """
 
     name: str
     what: str
-    layout: Callable[[Plan, Lines], list[str]] = field(repr=False)
+    layout: str
+
+
+_ACCELERATE = """\
+# Start with:
+#   {variables}accelerate launch --config_file accelerate.yaml --num_cpu_threads_per_process {threads} train.py
+# and this in accelerate.yaml:
+compute_environment: LOCAL_MACHINE
+machine_rank: 0
+num_machines: 1
+main_training_function: main
+{config}"""
+_ACCELERATE_ON_CPUS = """\
+# `accelerate launch` starts several CPU processes only over MPI; torchrun starts them too:
+{variables}{accelerate}{started}
+"""
+_LIGHTNING = """\
+import os
+
+import torch
+from lightning import Trainer
+{strategy}
+{code}trainer = Trainer(
+{Trainer})
+# your loader: DataLoader(dataset, shuffle=True, **loader_arguments)
+loader_arguments = dict(
+{DataLoader})
+"""
+_TRANSFORMERS = """\
+{start}{comment}import torch
+from transformers import TrainingArguments
+
+{code}arguments = TrainingArguments(
+    output_dir="output",
+{TrainingArguments})
+"""
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target(rows.ENV, "variables of a shell", "{environment}"),
+        Target(rows.TORCHRUN, "torchrun's command line", "{variables}{started}\n"),
+        Target(rows.ACCELERATE, "Accelerate", _ACCELERATE),
+        Target(rows.LIGHTNING, "arguments of Lightning's Trainer and of a DataLoader", _LIGHTNING),
+        Target(rows.TRANSFORMERS, "Transformers' TrainingArguments", _TRANSFORMERS),
+    )
+}
 
 
 def exported(path: Path, level: str | None, to: str) -> str:
@@ -86,7 +118,7 @@ def exported(path: Path, level: str | None, to: str) -> str:
     return text(target, plan_of(settings, profile.target.device, inventory), head)
 
 
-def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
+def plan_of(settings: Settings, device: str, inventory: Inventory) -> rows.Plan:
     """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
     row = BACKENDS[settings.backend] if settings.backend else None
     exchange = "gloo" if row is not None and row.module else settings.backend
@@ -95,7 +127,7 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     words = ["torchrun", *words[3:]] if words[:3] == STARTED else words
     malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
-    return Plan(
+    return rows.Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
@@ -118,7 +150,7 @@ def target_of(name: str) -> Target:
     raise UsageError(f"--to {name}: no such target; targets are {', '.join(TARGETS)}{hint}")
 
 
-def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
+def text(target: Target, plan: rows.Plan, head: Iterable[str]) -> str:
     """Return what to paste, with comments around it. Every knob is expressed, or named with the reason.
 
     Args:
@@ -126,112 +158,61 @@ def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
         plan: what is exported.
         head: lines that stand first, as comments.
     """
-    lines: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = defaultdict(list)
     by_hand: list[str] = []
     nothing: list[str] = []
     for knob in KNOBS:
         said = _said(knob, target, plan)
         for one in said:
-            if isinstance(one, Line):
-                lines.setdefault(one.place, []).append(one.text)
+            if isinstance(one, rows.Line):
+                lines[one.place].append(one.text)
             else:
                 value = getattr(plan.settings, knob.name)
-                by_hand.append(f"{knob.name}={value}: {one.reason or _in_python(knob, plan)}")
+                plain = knob.plain(plan) if knob.plain else "no other program knows this knob"
+                by_hand.append(f"#   {knob.name}={value}: {one.reason or plain}")
         nothing += [] if said else [knob.name]
+    several_on_cpus = plan.device == "cpu" and plan.settings.processes > 1
+    layout = _ACCELERATE_ON_CPUS if target.name == rows.ACCELERATE and several_on_cpus else target.layout
     return "\n".join(
         [
             *(f"# {words}" for words in head),
-            *target.layout(plan, lines),
-            *_listed(f"# Not in {target.what}, so by hand:", by_hand),
+            *layout.format_map(_fields(plan, lines)).splitlines(),
+            *([f"# Not in {target.what}, so by hand:", *by_hand] if by_hand else []),
             *([f"# As PyTorch does by itself: {', '.join(nothing)}"] if nothing else []),
         ]
     )
 
 
-def _said(knob: Knob, target: Target, plan: Plan) -> Said:
+def _said(knob: Knob, target: Target, plan: rows.Plan) -> rows.Said:
     row = knob.export.get(target.name)
     if row is not None:
         return row(plan)
-    return () if _idle(knob, plan) else (Missing(),)
+    return () if _idle(knob, plan) else (rows.Missing(),)
 
 
-def _idle(knob: Knob, plan: Plan) -> bool:
+def _idle(knob: Knob, plan: rows.Plan) -> bool:
     """Return True if the knob's value is what PyTorch does by itself, so that there is nothing to write."""
     value = getattr(plan.settings, knob.name)
     number = isinstance(knob.kind, Count) and value is not None
     return bool(value == knob.neutral) and (not number or knob.name == "processes")
 
 
-def _in_python(knob: Knob, plan: Plan) -> str:
-    return knob.plain(plan) if knob.plain is not None else "no other program knows this knob"
+def _fields(plan: rows.Plan, lines: Mapping[str, list[str]]) -> Mapping[str, object]:
+    """Return what layouts have in braces: each place's lines, and what is made of the whole plan."""
+    settings = plan.settings
+    accelerate = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": MIXED[settings.precision]}
+    if settings.compile != "off":
+        accelerate |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": settings.compile}
+    several = "from lightning.pytorch.strategies import DDPStrategy\n" if settings.processes > 1 else ""
+    return {
+        **{place: _block(WRITTEN.get(place, "{}"), lines[place]) for place in rows.PLACES},
+        "variables": "".join(f"{text} " for text in lines[rows.ENVIRONMENT]),
+        "started": plan.command,
+        "threads": settings.threads,
+        "accelerate": "".join(f"{name}={value} " for name, value in accelerate.items()),
+        "strategy": several,
+    }
 
 
-def _listed(title: str, items: list[str]) -> list[str]:
-    return [title, *(f"#   {item}" for item in items)] if items else []
-
-
-def _assignments(lines: Lines, prefix: str) -> str:
-    """Return the variables on one line, in front of ``prefix``."""
-    return " ".join([*lines.get(ENVIRONMENT, []), prefix])
-
-
-def _exports(_plan: Plan, lines: Lines) -> list[str]:
-    return [f"export {text}" for text in lines.get(ENVIRONMENT, [])]
-
-
-def _torchrun(plan: Plan, lines: Lines) -> list[str]:
-    return [_assignments(lines, plan.command)]
-
-
-def _accelerate(plan: Plan, lines: Lines) -> list[str]:
-    """Return a configuration file and the command that takes it; of several CPU processes, torchrun's command."""
-    if plan.device == "cpu" and plan.settings.processes > 1:
-        note = "# `accelerate launch` starts several CPU processes only over MPI; torchrun starts them too:"
-        return [note, _assignments(lines, f"{_accelerate_variables(plan)} {plan.command}")]
-    threads = f"--num_cpu_threads_per_process {plan.settings.threads}"
-    start = f"accelerate launch --config_file {ACCELERATE_FILE} {threads} train.py"
-    fixed = ["compute_environment: LOCAL_MACHINE", "machine_rank: 0", "num_machines: 1", "main_training_function: main"]
-    head = ["# Start with:", f"#   {_assignments(lines, start)}", f"# and this in {ACCELERATE_FILE}:"]
-    return [*head, *fixed, *lines[CONFIG]]
-
-
-def _accelerate_variables(plan: Plan) -> str:
-    """Return what `Accelerator` reads if its own launcher did not start it."""
-    found = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": MIXED[plan.settings.precision]}
-    if plan.settings.compile != "off":
-        found |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": plan.settings.compile}
-    return " ".join(f"{name}={value}" for name, value in found.items())
-
-
-def _lightning(plan: Plan, lines: Lines) -> list[str]:
-    imports = ["import os", "", "import torch", "from lightning import Trainer"]
-    if plan.settings.processes > 1:
-        imports.append("from lightning.pytorch.strategies import DDPStrategy")
-    trainer, loader = _call("trainer = Trainer", lines[TRAINER]), _call("loader_arguments = dict", lines[LOADER])
-    use = "# your loader: DataLoader(dataset, shuffle=True, **loader_arguments)"
-    return [*imports, "", *lines.get(CODE, []), *trainer, use, *loader]
-
-
-def _transformers(_plan: Plan, lines: Lines) -> list[str]:
-    start = [f"# Start with: {text}" for text in lines.get(START, [])]
-    notes = [f"# {text}" for text in lines.get(COMMENT, [])]
-    imports = ["import torch", "from transformers import TrainingArguments"]
-    arguments = _call("arguments = TrainingArguments", ['output_dir="output"', *lines[ARGUMENTS]])
-    return [*start, *notes, *imports, "", *lines.get(CODE, []), *arguments]
-
-
-def _call(name: str, arguments: Iterable[str]) -> list[str]:
-    """Return a call with one argument a line."""
-    return [f"{name}(", *(f"    {text}," for text in arguments), ")"]
-
-
-TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (
-        Target(ENV, "variables of a shell", _exports),
-        Target(TORCHRUN, "torchrun's command line", _torchrun),
-        Target(ACCELERATE, "Accelerate", _accelerate),
-        Target(LIGHTNING, "arguments of Lightning's Trainer and of a DataLoader", _lightning),
-        Target(TRANSFORMERS, "Transformers' TrainingArguments", _transformers),
-    )
-}
+def _block(written: str, lines: Iterable[str]) -> str:
+    return "".join(f"{written}\n".format(text) for text in lines)

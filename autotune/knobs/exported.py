@@ -15,6 +15,7 @@ SHELLS = (ENV, TORCHRUN, ACCELERATE)
 """Targets that take variables of the environment."""
 ENVIRONMENT, COMMAND, CONFIG, START, COMMENT = "environment", "command", "config", "start", "comment"
 CODE, TRAINER, LOADER, ARGUMENTS = "code", "Trainer", "DataLoader", "TrainingArguments"
+PLACES = (ENVIRONMENT, COMMAND, CONFIG, START, COMMENT, CODE, TRAINER, LOADER, ARGUMENTS)
 """Places in a target's text: statements, and calls with one argument a line."""
 
 

@@ -245,9 +245,9 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
     found = registry.search(here, roots)
     if found.match is not None:
         return found.match.local(), found.notes
-    if found.similar is not None:
-        sentence = found.similar.comparison.sentence
-        raise UsageError(f"{found.similar.source} is not applied by itself (--profile does it): {sentence}")
+    if found.best is not None:
+        sentence = found.best.comparison.sentence
+        raise UsageError(f"{found.best.source} is not applied by itself (--profile does it): {sentence}")
     known = [each for each in registry.targets(here, roots) if each != name]
     others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
     start = f"-m {script.module}" if script.module else shlex.quote(script.written)

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import getpass
 import os
 import platform
 import re
-import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from autotune.errors import ProfileError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, look_alike
 from autotune.profiles.places import reason_of
-from autotune.profiles.records import Keys, Refused, build, quote, shown
+from autotune.profiles.records import Keys, Refused, as_data, build, quote, shown
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -60,7 +58,7 @@ _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-
 def read(path: Path | str) -> Profile:
     """Return the profile in the file ``path``."""
     try:
-        return parse(read_plain(Path(path)), str(path))
+        return parse(places.read_plain(Path(path), MAX_BYTES + 1), str(path))
     except FileNotFoundError:
         raise ProfileError(f"{path}: no such file. See which profiles there are: autotune profiles list") from None
     except OSError as error:
@@ -80,18 +78,6 @@ def parse(content: bytes | str, name: str) -> Profile:
         raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None
     except (Problem, RecursionError) as problem:
         raise ProfileError(f"{name}: {problem}. {RETUNE}") from None
-
-
-def read_plain(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return at most ``most`` + 1 bytes of the plain file ``path``. Opening a named pipe does not block.
-
-    Raises:
-        OSError: it cannot be read, or is no plain file.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is not a plain file")
-        return file.read(most + 1)
 
 
 def _text(content: bytes | str) -> str:
@@ -130,7 +116,8 @@ def dump(profile: Profile, name: str = "PROFILE") -> str:
 
 def to_data(profile: Profile) -> dict[str, Any]:
     """Return what the file (and ``--json``) holds: plain data in the file's order, with private names taken out."""
-    data, names = profile.as_dict(), private_names()
+    data: dict[str, Any] = as_data(profile)
+    names = private_names()
     name = public(profile.target.name, (), MAX_NAME) or "target"
     data["target"]["name"] = name.encode("ascii", "replace").decode() if look_alike(name) else name
     data["software"] = _public_data(data["software"], names)
@@ -180,7 +167,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def save(path: Path, profile: Profile) -> tuple[Path, str]:
-    """Write ``profile`` to ``path``; else to the user's folder, else to the temporary one.
+    """Write ``profile`` to ``path``; else to the user's folder, else to a temporary one.
 
     Returns where it is, and why it is not at ``path`` (empty if it is).
     """
@@ -188,17 +175,12 @@ def save(path: Path, profile: Profile) -> tuple[Path, str]:
         return write(path, profile), ""
     except ProfileError as error:
         first = error
-    for other in _other_places(profile):
+    for make in (places.user_folder, places.temporary_folder):
         with contextlib.suppress(ProfileError, OSError):
-            return write(other, profile), str(first)
+            folder = make()
+            if folder is not None:
+                return write(places.default_path(profile.key, profile.target.name, folder), profile), str(first)
     raise ProfileError(f"{first}. {places.ADVICE}")
-
-
-def _other_places(profile: Profile) -> Iterator[Path]:
-    target, own = profile.target, places.user_folder()
-    if own is not None:
-        yield places.default_path(profile.key, target.name, own)
-    yield Path(tempfile.mkdtemp(prefix="torch-autotune-")) / places.file_name(target.name)
 
 
 def _is_partial(path: Path) -> bool:

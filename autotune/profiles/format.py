@@ -18,7 +18,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
 from autotune.knobs.task import Fingerprint
 from autotune.near import did_you_mean
-from autotune.probes.facts import CpuBudget, Gpu, Inventory
+from autotune.probes.facts import Gpu, Inventory
 from autotune.profiles.records import (
     OMITTED,
     At,
@@ -27,7 +27,6 @@ from autotune.profiles.records import (
     Rate,
     Rules,
     Scalar,
-    as_data,
     one_of,
     pattern,
     span,
@@ -311,11 +310,6 @@ class Profile:
             return settings.processes
         return min(self.machine.threads, settings.processes * settings.threads)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data in the order of the file."""
-        data: dict[str, Any] = as_data(self)
-        return data
-
 
 # Types of machines ----------------------------------------------------------------------------------------------------
 
@@ -331,7 +325,10 @@ def machine_type(inventory: Inventory) -> MachineType:
     parts = [cpu.vendor, cpu.family]
     if sockets > 1:
         parts.append(f"{sockets}s")
-    parts += [_processors(budget), f"{gib:g}g"]
+    parts += [
+        f"{budget.cores}c" if budget.cores == budget.threads else f"{budget.cores}c{budget.threads}t",
+        f"{gib:g}g",
+    ]
     for name in dict.fromkeys(gpus):
         count = gpus.count(name)
         parts.append(name if count == 1 else f"{name}x{count}")
@@ -367,11 +364,6 @@ def memory_class(size: int) -> float:
     not change the machine type.
     """
     return min(MEMORY_GIB, key=lambda gib: abs(math.log(max(1, size) / 2**30 / gib)))
-
-
-def _processors(budget: CpuBudget) -> str:
-    """Return ``8c`` if each thread has a core of its own, else ``4c8t``."""
-    return f"{budget.cores}c" if budget.cores == budget.threads else f"{budget.cores}c{budget.threads}t"
 
 
 def gpu_slug(gpu: Gpu) -> str:

@@ -8,8 +8,9 @@ none         another task, device or architecture: nothing of it can be applied
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from autotune.probes.facts import Inventory
@@ -20,53 +21,36 @@ APPLIED = (EXACT, COMPATIBLE)
 """Verdicts with which a profile is applied by itself."""
 MOST_TIMES = 2.0
 """A machine with up to so many times the threads or GPUs, or one of so many, is compatible."""
-DIFFERING = {"architecture": NONE, "sockets": COMPATIBLE, "nodes": COMPATIBLE, "memory_gib": COMPATIBLE}
-"""Verdicts on facts that differ; on all others it is `SIMILAR`."""
-SOFTWARE = {"torch": 2, "cuda": 1, "driver": 1}
-"""Versions that decide speed, and how many of their numbers do."""
-MISSING = "-"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One field: what the profile says, what is here, and the verdict on it."""
+class Difference:
+    """A field that differs, the verdict on it, and the difference in words: ``profile 64, here 8``."""
 
     field: str
-    theirs: str
-    here: str
     verdict: str
-    difference: str = ""
-    """In words, if ``theirs`` and ``here`` would be long lists."""
-
-    def __str__(self) -> str:
-        """Return ``threads: profile 64, here 8``."""
-        return f"{self.field}: {self.difference or f'profile {self.theirs}, here {self.here}'}"
+    words: str
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every field of a profile against a machine."""
+    """A profile against a machine."""
 
     key: str
     """The profile's machine."""
-    rows: tuple[Row, ...]
+    differing: tuple[Difference, ...]
+    """The fields that differ, those that fit least first."""
 
     @property
     def verdict(self) -> str:
-        """The verdict of the field that fits least."""
-        return max((row.verdict for row in self.rows), key=VERDICTS.index, default=EXACT)
-
-    @property
-    def differing(self) -> tuple[Row, ...]:
-        """List the fields that differ, those that fit least first."""
-        found = [row for row in self.rows if row.verdict != EXACT]
-        return tuple(sorted(found, key=lambda row: -VERDICTS.index(row.verdict)))
+        """The verdict on the field that fits least."""
+        return self.differing[0].verdict if self.differing else EXACT
 
     @property
     def notes(self) -> tuple[str, ...]:
         """One line per field that differs: ``threads: profile 64, here 8``."""
-        rows = [row for row in self.differing if row.field != "key"] or self.differing
-        return tuple(map(str, rows))
+        found = [each for each in self.differing if each.field != "key"] or self.differing
+        return tuple(f"{each.field}: {each.words}" for each in found)
 
     @property
     def sentence(self) -> str:
@@ -103,91 +87,102 @@ class Here:
 
 def compare(profile: Profile, here: Here) -> Comparison:
     """Compare ``profile`` with what is ``here``."""
-    return Comparison(profile.key, tuple(_rows(profile, here)))
+    found = [each for each in _fields(profile, here) if each.verdict != EXACT]
+    return Comparison(profile.key, tuple(sorted(found, key=lambda each: -VERDICTS.index(each.verdict))))
 
 
-def _rows(profile: Profile, here: Here) -> Iterator[Row]:
+def _fields(profile: Profile, here: Here) -> Iterator[Difference]:
+    """Yield every field that is compared, with its verdict."""
     target, machine = profile.target, here.machine
+    on_cpu = target.device == "cpu"
     if here.target is not None:
-        yield _row("target", target.name, here.target, EXACT if target.name == here.target else NONE)
-    yield _row("device", target.device, "cuda" if machine.gpus else "cpu", _device(profile, here))
-    yield _row("key", profile.key, machine.key, EXACT if profile.key == machine.key else COMPATIBLE)
-    for name in (each.name for each in fields(MachineType) if each.name != "key"):
-        row = _fact(name, getattr(profile.machine, name), getattr(machine, name))
-        unused = target.device == "cpu" and name.startswith("gpu") and row.verdict != EXACT  # GPUs decide nothing then
-        yield replace(row, verdict=COMPATIBLE) if unused else row
-    for name in SOFTWARE:
+        yield _field("target", target.name, here.target, _or(NONE, target.name, here.target))
+    # a profile for the CPU fits a machine with GPUs only if it was made on one
+    fits = not machine.gpus or bool(profile.machine.gpus) if on_cpu else bool(machine.gpus)
+    yield _field("device", target.device, "cuda" if machine.gpus else "cpu", EXACT if fits else NONE)
+    yield _field("key", profile.key, machine.key, _or(COMPATIBLE, profile.key, machine.key))
+    for name, verdict_on in FACTS.items():
+        theirs, ours = getattr(profile.machine, name), getattr(machine, name)
+        verdict = verdict_on(theirs, ours)
+        unused = on_cpu and name.startswith("gpu") and verdict != EXACT  # GPUs decide nothing then
+        yield _field(name, theirs, ours, COMPATIBLE if unused else verdict)
+    for name, verdict_on in SOFTWARE.items():
         theirs, ours = profile.software.get(name), here.software.get(name)
-        if theirs is not None or ours is not None:
-            yield _row(name, theirs, ours, _version(name, theirs, ours))
+        if theirs is not None and ours is not None:
+            yield _field(name, theirs, ours, verdict_on(theirs, ours))
 
 
-def _device(profile: Profile, here: Here) -> str:
-    """Return the verdict on the device: a profile for the CPU fits a machine with GPUs only if it was made on one."""
-    if profile.target.device == "cuda":
-        return EXACT if here.machine.gpus else NONE
-    return NONE if here.machine.gpus and not profile.machine.gpus else EXACT
-
-
-def _fact(name: str, theirs: Any, ours: Any) -> Row:
-    if name == "features":
-        return _features(theirs, ours)
-    if name == "gpus":
-        return _gpus(theirs, ours)
-    verdict = DIFFERING.get(name, SIMILAR)
-    if theirs == ours:
-        verdict = EXACT
-    elif name in ("threads", "cores") and _near(theirs, ours):
-        verdict = COMPATIBLE
-    elif name == "gpu_gib" and len(theirs) != len(ours) and set(theirs) == set(ours):
-        verdict = COMPATIBLE  # more or fewer of the same
-    return _row(name, theirs, ours, verdict)
-
-
-def _features(theirs: Sequence[str], ours: Sequence[str]) -> Row:
-    """Compare instruction sets: one that is missing here decides speed, one that is only here may be of use."""
-    missing, extra = sorted(set(theirs) - set(ours)), sorted(set(ours) - set(theirs))
-    verdict = SIMILAR if missing else COMPATIBLE if extra else EXACT
-    parts = [f"not here: {_text(missing)}"] * bool(missing) + [f"only here: {_text(extra)}"] * bool(extra)
-    return Row("features", _text(theirs), _text(ours), verdict, "; ".join(parts))
-
-
-def _gpus(theirs: Sequence[str], ours: Sequence[str]) -> Row:
-    if sorted(theirs) == sorted(ours):
-        return _row("gpus", theirs, ours, EXACT)
-    if not theirs or not ours:
-        return _row("gpus", theirs, ours, NONE)
-    near = set(theirs) == set(ours) and _near(len(theirs), len(ours))
-    return _row("gpus", _counted(theirs), _counted(ours), COMPATIBLE if near else SIMILAR)
-
-
-def _version(name: str, theirs: Any, ours: Any) -> str:
-    """Compare versions, as far as known. PyTorch of the same major version is an update, else all is open."""
-
-    def differ(parts: int) -> bool:
-        first, second = (str(text).split("+")[0].split(".")[:parts] for text in (theirs, ours))
-        return first != second
-
-    if theirs is None or ours is None or not differ(SOFTWARE[name]):
-        return EXACT
-    return SIMILAR if name == "torch" and differ(1) else COMPATIBLE
-
-
-def _near(theirs: float, ours: float) -> bool:
-    return bool(max(theirs, ours) <= MOST_TIMES * min(theirs, ours))
-
-
-def _counted(names: Sequence[str]) -> str:
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-
-
-def _row(field: str, theirs: Any, ours: Any, verdict: str) -> Row:
-    return Row(field, _text(theirs), _text(ours), verdict)
+def _field(name: str, theirs: Any, ours: Any, verdict: str) -> Difference:
+    if name != "features":
+        return Difference(name, verdict, f"profile {_text(theirs)}, here {_text(ours)}")
+    sides = {"not here": sorted(set(theirs) - set(ours)), "only here": sorted(set(ours) - set(theirs))}
+    return Difference(name, verdict, "; ".join(f"{side}: {_text(found)}" for side, found in sides.items() if found))
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return MISSING
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return str(value)
+    names = list(map(str, value))
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items()) or "none"
+
+
+# Verdicts on what the profile says and what is here -------------------------------------------------------------------
+
+
+def _or(verdict: str, theirs: Any, ours: Any) -> str:
+    """Return ``verdict`` for any difference."""
+    return EXACT if theirs == ours else verdict
+
+
+def _count(theirs: float, ours: float) -> str:
+    if theirs == ours:
+        return EXACT
+    return COMPATIBLE if max(theirs, ours) <= MOST_TIMES * min(theirs, ours) else SIMILAR
+
+
+def _features(theirs: Sequence[str], ours: Sequence[str]) -> str:
+    """Compare instruction sets: one that is missing here decides speed, one that is only here may be of use."""
+    return SIMILAR if set(theirs) - set(ours) else COMPATIBLE if set(ours) - set(theirs) else EXACT
+
+
+def _gpus(theirs: Sequence[str], ours: Sequence[str]) -> str:
+    if sorted(theirs) == sorted(ours):
+        return EXACT
+    if not theirs or not ours:
+        return NONE
+    return _count(len(theirs), len(ours)) if set(theirs) == set(ours) else SIMILAR
+
+
+def _gpu_memory(theirs: Sequence[int], ours: Sequence[int]) -> str:
+    more = len(theirs) != len(ours) and set(theirs) == set(ours)  # or fewer of the same
+    return COMPATIBLE if more else _or(SIMILAR, theirs, ours)
+
+
+def _version(numbers: int, theirs: Any, ours: Any, major: str = COMPATIBLE) -> str:
+    """Compare the first ``numbers`` of two versions. If the first one differs, the verdict is ``major``."""
+    first, second = (str(text).split("+")[0].split(".")[:numbers] for text in (theirs, ours))
+    return EXACT if first == second else COMPATIBLE if first[0] == second[0] else major
+
+
+FACTS: Mapping[str, Callable[[Any, Any], str]] = {
+    "vendor": partial(_or, SIMILAR),
+    "family": partial(_or, SIMILAR),
+    "architecture": partial(_or, NONE),
+    "threads": _count,
+    "cores": _count,
+    "sockets": partial(_or, COMPATIBLE),
+    "nodes": partial(_or, COMPATIBLE),
+    "memory_gib": partial(_or, COMPATIBLE),
+    "gpus": _gpus,
+    "features": _features,
+    "gpu_gib": _gpu_memory,
+    "gpu_links": partial(_or, SIMILAR),
+}
+"""All fields of `MachineType` but its key."""
+SOFTWARE: Mapping[str, Callable[[Any, Any], str]] = {
+    "torch": partial(_version, 2, major=SIMILAR),
+    "cuda": partial(_version, 1),
+    "driver": partial(_version, 1),
+}
+"""Versions that decide speed, as far as they are known on both sides."""

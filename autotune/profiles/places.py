@@ -19,6 +19,9 @@ APPLICATION = "torch-autotune"
 VARIABLE = "AUTOTUNE_PROFILES"
 FOLDER = "profiles"
 SUFFIX = ".yaml"
+START = 4096
+SCHEMA_LINE = re.compile(rb"^schema: autotune\.profile", re.MULTILINE)
+"""Every profile has it behind its header."""
 ADVICE = "Choose another place: --profile OUT.yaml"
 
 Place = Path | str
@@ -61,9 +64,12 @@ def places(environment: Mapping[str, str] | None = None, script: Path | None = N
         environment: variables; those of this process if None.
         script: the training script; profiles may lie beside it.
     """
+    environment = os.environ if environment is None else environment
+    beside = [script.parent / FOLDER] if script is not None else []
+    usual = [each for each in (user_folder(), _absolute(site_data_dir, FOLDER)) if each is not None]
     found: dict[str, Place] = {}
-    for each in _all(os.environ if environment is None else environment, script):
-        found.setdefault(each if isinstance(each, str) else os.path.realpath(os.path.expanduser(each)), each)
+    for each in [Path(FOLDER), *beside, *usual, *named_places(environment)]:
+        found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
 
@@ -81,14 +87,14 @@ def not_there(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def missing_folders(found: Iterable[Place]) -> tuple[Path, ...]:
     """Return the folders of ``found`` that are not there."""
-    return tuple(each for each in found if isinstance(each, Path) and not os.path.isdir(os.path.expanduser(each)))
+    return tuple(each for each in found if isinstance(each, Path) and not each.is_dir())
 
 
 def place(text: str) -> Place:
     """Return the folder or registry that ``text`` names."""
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
-    return text.rstrip("/") if is_url(text) else Path(text)
+    return text.rstrip("/") if is_url(text) else Path(os.path.expanduser(text))
 
 
 def is_url(text: str) -> bool:
@@ -106,12 +112,9 @@ def cache_folder() -> Path | None:
     return _absolute(user_cache_dir, "registries")
 
 
-def _all(environment: Mapping[str, str], script: Path | None) -> Iterator[Place]:
-    yield Path(FOLDER)
-    if script is not None:
-        yield script.parent / FOLDER
-    yield from filter(None, (user_folder(), _absolute(site_data_dir, FOLDER)))
-    yield from named_places(environment)
+def temporary_folder() -> Path:
+    """Return a new folder for what cannot be kept elsewhere."""
+    return Path(tempfile.mkdtemp(prefix="torch-autotune-"))
 
 
 def _absolute(folder: Callable[..., str], name: str) -> Path | None:
@@ -132,27 +135,44 @@ def _split(text: str) -> Iterator[str]:
 # Where a run may write ------------------------------------------------------------------------------------------------
 
 
-SCHEMA_LINE = b"\nschema: autotune.profile"
-"""Of every profile."""
-
-
 def checked_place(path: Path) -> Path:
     """Return ``path``, in a folder that is there: a run finds out before it begins that it cannot write its profile.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: it cannot be written, or holds something other than a profile.
     """
     if path.is_dir():
         raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
     try:
         check_replaceable(path)
         _check_folder(path.parent)
-        held = path.read_bytes() if path.exists() else b""
+        check_kind(path, "profile", SCHEMA_LINE)
     except OSError as error:
         raise UsageError(f"{path}: a profile cannot be written there ({reason_of(error)}). {ADVICE}") from error
-    if held.strip() and SCHEMA_LINE not in b"\n" + held:
-        raise UsageError(f"{path}: is no profile, and is not replaced. Name another file")
     return path
+
+
+def check_kind(path: Path, kind: str, mark: re.Pattern[bytes]) -> None:
+    """Raise `UsageError` if the file ``path`` has no ``mark`` in its first `START` bytes: it is no ``kind`` of ours.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    start = read_plain(path, START) if path.is_file() else b""
+    if start.strip() and not mark.search(start):
+        raise UsageError(f"{path}: is no {kind}, and is not replaced. Name another file")
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """Return at most ``most`` bytes of the plain file ``path``. Opening a named pipe does not block.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "is not a plain file")
+        return file.read(most)
 
 
 def own_place(machine_key: str, target: str) -> Path:

@@ -14,19 +14,18 @@ import contextlib
 import difflib
 import itertools
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import ProfileError
 from autotune.near import did_you_mean
-from autotune.profiles import file, match
+from autotune.profiles import file, match, places
 from autotune.profiles.format import Profile
 from autotune.profiles.match import Comparison, Here
-from autotune.profiles.places import Place, cache_folder, file_names, places, reason_of, safe_name, target_of
+from autotune.profiles.places import Place
 from autotune.profiles.records import quote
 
 NEIGHBOURS = 6
@@ -54,12 +53,11 @@ class Registry:
     """
 
     def __init__(self, where: Place) -> None:
-        self.url, self.shown, self.notes = "", str(where), list[str]()
-        self._root, self._silent = Path(where), False
-        if isinstance(where, str):
-            self.url, self.shown = where, shown(where)
-        elif str(where).startswith("~"):
-            self._root = where.expanduser()
+        self.url = where if isinstance(where, str) else ""
+        self.shown = shown(self.url) or str(where)
+        self.notes: list[str] = []
+        self._root = Path(where)
+        self._silent = False
 
     def source(self, name: str) -> str:
         """Return where the file ``name`` is, for people."""
@@ -74,11 +72,11 @@ class Registry:
         if self.url:
             return read_url(_joined(self.url, name))
         try:
-            return file.read_plain(self._root / name)
+            return places.read_plain(self._root / name, file.MAX_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise ProfileError(f"{self.source(name)}: cannot be read ({reason_of(error)})") from error
+            raise ProfileError(f"{self.source(name)}: cannot be read ({places.reason_of(error)})") from error
 
     def check_writable(self) -> None:
         """Raise `ProfileError` if others would not find what is written here."""
@@ -121,9 +119,9 @@ class Registry:
         near = difflib.get_close_matches(key, sorted(others), n=NEIGHBOURS, cutoff=0.0)
         return [name for other, each in itertools.product(near, wanted) if (name := f"{other}/{each}") in found]
 
-    def look(self, name: str) -> Profile | None:
-        """Return the profile in the file ``name``; None if there is none or it cannot be used. `notes` says why. Never
-        raises. A URL that cannot be read is asked once."""
+    def look(self, name: str) -> tuple[Profile, bytes] | None:
+        """Return the profile in the file ``name``, and what stands there; None if there is none or it cannot be used.
+        `notes` says why. Never raises. A URL that cannot be read is asked once."""
         try:
             content = None if self._silent else self.read(name)
         except ProfileError as error:
@@ -131,7 +129,7 @@ class Registry:
             self.notes.append(f"skipped {error}")
             return None
         try:
-            return file.parse(content, self.source(name)) if content is not None else None
+            return (file.parse(content, self.source(name)), content) if content is not None else None
         except ProfileError as error:
             self.notes.append(f"skipped {str(error).splitlines()[0]}")
             return None
@@ -142,24 +140,28 @@ class Registry:
 
 @dataclass(frozen=True)
 class Match:
-    """A profile for this target, the file ``name`` of ``registry``, and how well it fits."""
+    """A profile, and how well it fits.
+
+    Attributes:
+        profile: the profile.
+        comparison: with this machine.
+        source: the place that it comes from, for people.
+        content: what stands there.
+        path: its file; None if it is at a URL.
+    """
 
     profile: Profile
-    registry: Registry
-    name: str
     comparison: Comparison
-
-    @property
-    def source(self) -> str:
-        """The place that it comes from, for people."""
-        return self.registry.source(self.name)
+    source: str
+    content: bytes = field(default=b"", repr=False)
+    path: Path | None = None
 
     def local(self) -> Path:
         """Return the profile's file. One at a URL is copied to the user's cache, or to a new temporary folder."""
-        if not self.registry.url:
-            return self.registry.path(self.name)
-        folder = cache_folder() or Path(tempfile.mkdtemp(prefix="torch-autotune-"))
-        return file.save(folder / self.name, self.profile)[0]
+        if self.path is not None:
+            return self.path
+        folder = places.cache_folder() or places.temporary_folder()
+        return file.save(places.default_path(self.profile.key, self.profile.target.name, folder), self.profile)[0]
 
     @property
     def verdict(self) -> str:
@@ -169,14 +171,15 @@ class Match:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The result of a search."""
+    """The result of a search: the best profile, if there is one, and what to say about it or in its place."""
 
-    match: Match | None
-    """The best profile, to be applied; None if none is exact or compatible."""
+    best: Match | None
     notes: tuple[str, ...] = ()
-    """Files that were skipped, registries that were not reached, or how to name the target."""
-    similar: Match | None = None
-    """If there is no ``match``: the best that is only similar, to be checked before it is applied."""
+
+    @property
+    def match(self) -> Match | None:
+        """The best profile if it is applied by itself. One that is only similar is checked first."""
+        return self.best if self.best is not None and self.best.verdict in match.APPLIED else None
 
 
 def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
@@ -191,40 +194,40 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
         known = targets(here, roots)
         names = f"; this machine has profiles for: {', '.join(known)}" if known else ""
         return Lookup(None, (f"no script names the target: write {NAMING}{names}",))
-    registries = [Registry(place) for place in (places() if roots is None else roots)]
+    registries = [Registry(each) for each in (places.places() if roots is None else roots)]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
         found += [one for registry in registries for one in _candidates(registry, here, here.target, others=True)]
-    best = min(found, key=_rank, default=None)
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
-    if best is None or best.verdict in match.APPLIED:
-        return Lookup(best, notes)
-    return Lookup(None, notes, similar=best)
+    return Lookup(min(found, key=_rank, default=None), notes)
 
 
 def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
     """Return the names of tasks that have a profile for this type of machine in a folder."""
-    folders = [Registry(place) for place in (places() if roots is None else roots) if isinstance(place, Path)]
+    folders = [Registry(each) for each in (places.places() if roots is None else roots) if isinstance(each, Path)]
+    key = places.safe_name(here.machine.key)
     names = (name for folder in folders for name in folder.names())
-    return sorted({target_of(name) for name in names if name.startswith(f"{safe_name(here.machine.key)}/")})
+    return sorted({places.target_of(name) for name in names if name.startswith(f"{key}/")})
 
 
 def _candidates(registry: Registry, here: Here, target: str, *, others: bool = False) -> Iterator[Match]:
     """Find profiles of ``target`` of this machine, or of the ``others`` that are most like it."""
-    wanted, key = file_names(target), safe_name(here.machine.key)
+    wanted, key = places.file_names(target), places.safe_name(here.machine.key)
     if registry.url:  # profiles of interrupted runs are never pushed
         wanted = wanted[:1]
     for name in registry.like(key, wanted) if others else [f"{key}/{each}" for each in wanted]:
-        profile = registry.look(name)
-        if profile is None:
+        found = registry.look(name)
+        if found is None:
             continue
+        profile, content = found
         if profile.target.name != target:
             made = f"was made for the target {quote(profile.target.name)}, not for {quote(target)}"
             registry.notes.append(f"skipped {registry.source(name)}: {made}")
             continue
         comparison = match.compare(profile, here)
         if comparison.verdict != match.NONE:
-            yield Match(profile, registry, name, comparison)
+            path = None if registry.url else registry.path(name)
+            yield Match(profile, comparison, registry.source(name), content, path)
 
 
 def _settles(found: Match, here: Here) -> bool:
@@ -235,7 +238,7 @@ def _settles(found: Match, here: Here) -> bool:
 
 def _rank(found: Match) -> tuple[bool, bool, int, int]:
     """Order the best first. Places come in their order, which `min` keeps."""
-    machine = sum(row.field not in match.SOFTWARE for row in found.comparison.differing)
+    machine = sum(each.field not in match.SOFTWARE for each in found.comparison.differing)
     similar = found.verdict not in match.APPLIED
     return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict)
 

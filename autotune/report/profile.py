@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.errors import ProfileError
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles.format import Profile
 from autotune.profiles.records import as_data
@@ -17,7 +17,7 @@ from autotune.report.final import failure_groups, not_offered_groups
 from autotune.report.levels import Standing, batch_note, recommended, standing, verdict, whole_run
 
 if TYPE_CHECKING:
-    from autotune.profiles.exchange import Fit
+    from autotune.profiles.registry import Match
     from autotune.tuning.check import CheckResult
 
 EVERYTHING = 10_000
@@ -86,14 +86,10 @@ def _evidence(profile: Profile) -> Text:
     return Text("\n".join(lines))
 
 
-def listed(where: str, profile: Profile | str | ProfileError) -> str:
-    """Return one line of a list: where it is, and the profile, its target alone, or the problem with it."""
-    if isinstance(profile, ProfileError):
-        return str(profile).splitlines()[0]
-    if isinstance(profile, str):
-        return f"{where}  {profile}"
+def listed(profile: Profile) -> str:
+    """Return the words for one profile of a list."""
     written = f", {profile.written.date}, torch-autotune {profile.written.tool}" if profile.written else ""
-    return f"{where}  {profile.target.name} on {profile.key}{written}"
+    return f"{profile.target.name} on {profile.key}{written}"
 
 
 def diff(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right")) -> str:
@@ -137,14 +133,12 @@ def _words(fact: object) -> str:
     return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else formatting.value(fact)
 
 
-def matched(found: Fit) -> str:
-    """Return which profile fits and how well."""
-    if found.comparison is None:
-        first, *lines = found.notes
-    else:
-        first = f"{found.source} ({found.comparison.verdict})"
-        lines = [*filter(None, [found.comparison.sentence]), *found.notes]
-    return "\n".join([first, *(f"  {line}" for line in lines)])
+def matched(best: Match | None, notes: Sequence[str]) -> str:
+    """Return which profile fits and how well; if there is none, the first of the ``notes`` says so."""
+    lines = list(notes)
+    if best is not None:
+        lines = [f"{best.source} ({best.verdict})", *filter(None, [best.comparison.sentence]), *lines]
+    return "\n  ".join(lines)
 
 
 def checked(result: CheckResult) -> str:

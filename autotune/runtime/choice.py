@@ -95,7 +95,7 @@ def find(
     target = target or (script.stem if script else None)
     search = registry.search(replace(here, target=target), places(environment, script))
     if search.match is None:
-        return Found(None, notes=(*_missing(target, search.similar), *search.notes, *not_there(environment)))
+        return Found(None, notes=(*_missing(target, search.best), *search.notes, *not_there(environment)))
     comparison = search.match.comparison
     notes = (*filter(None, [comparison.sentence]), *search.notes)
     return Found(search.match.profile, f"found: {search.match.source}", notes, comparison)

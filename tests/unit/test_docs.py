@@ -22,7 +22,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.task import Fingerprint
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Profile, Written
-from autotune.profiles.records import Refused, build
+from autotune.profiles.records import Refused, as_data, build
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
@@ -236,9 +236,9 @@ def whole_profile() -> dict[str, Any]:
     evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True)
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
-    return replace(
-        made, target=target, levels=levels, evidence=evidence, written=Written("0.1.0", "2026-11-22")
-    ).as_dict()
+    written = Written("0.1.0", "2026-11-22")
+    data: dict[str, Any] = as_data(replace(made, target=target, levels=levels, evidence=evidence, written=written))
+    return data
 
 
 def keys(data: Mapping[str, Any], above: str = "") -> Iterator[str]:

@@ -6,15 +6,12 @@ import pytest
 
 from autotune.environment import Overrides, overrides
 
-
-@pytest.mark.parametrize("written", ["", "0", "false", "False", "no", "NO", "off", " off "])
-def test_no_as_people_write_it(written: str) -> None:
-    assert not overrides({"AUTOTUNE_DISABLE": written}).disabled
+NO = ["", "0", "false", "False", "no", "NO", "off", " off "]
 
 
-@pytest.mark.parametrize("written", ["1", "true", "Yes", "on", "2"])
-def test_yes_as_people_write_it(written: str) -> None:
-    assert overrides({"AUTOTUNE_DISABLE": written}).disabled
+@pytest.mark.parametrize("written", [*NO, "1", "true", "Yes", "on", "2"])
+def test_yes_and_no_as_people_write_them(written: str) -> None:
+    assert overrides({"AUTOTUNE_DISABLE": written}).disabled is (written not in NO)
 
 
 def test_empty_is_unset() -> None:

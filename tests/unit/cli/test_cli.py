@@ -115,99 +115,75 @@ def test_tune_refuses_to_start_as_a_rank(
         monkeypatch.setenv(name, value)
     (elsewhere / "model.py").write_text(NEW_TASK)
     said = say("tune", "model.py")
-    assert said.code == 2
-    assert "one rank of a distributed job" in said.err
-    assert "without torchrun" in said.err
-    assert not (elsewhere / "profiles").exists()
+    assert (said.code, (elsewhere / "profiles").exists()) == (2, False)
+    assert all(words in said.err for words in ("one rank of a distributed job", "without torchrun"))
 
 
-"""What happens around the run itself, which a stub stands for."""
+# Around the run itself, which a stub stands for ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def asked(machine: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The options that the run was given."""
+def test_options_arrive_and_json_is_one_object_on_stdout(
+    say: Say, machine: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
-    def tune(task: Path, options: Any, observe: Any, started: float) -> run.Result:
+    def tune(task: Any, options: Any, observe: Any, started: float) -> run.Result:
         asked.append((task, options))
         return run.Result(profile(machine_type(machine)), elsewhere / "out.yaml", machine)
 
     monkeypatch.setattr(run, "run", tune)
     (elsewhere / "model.py").write_text(NEW_TASK)
-    return asked
-
-
-def test_options_arrive(say: Say, asked: list[Any]) -> None:
     options = "--budget 2m --level amp --seed 7 --resume --train-time 10h --only threads,num_workers --only compile"
-    said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "malloc=keep")
-    assert said.code == 0
-    task, found = asked[0]
+    said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "malloc=keep", "--json")
+    ((task, found),) = asked
     assert task.path == Path("model.py").resolve()
     assert (found.budget, found.level, found.seed, found.resume) == (120.0, "amp", 7, True)
-    assert found.train_seconds == 36000.0
-    assert found.only == ("threads", "num_workers", "compile")
+    assert (found.train_seconds, found.only) == (36000.0, ("threads", "num_workers", "compile"))
     assert found.fix == {"precision": "bf16", "malloc": "keep"}
-
-
-def test_json_is_one_object_on_stdout_and_people_read_stderr(say: Say, asked: list[Any]) -> None:
-    said = say("tune", "model.py", "--json")
     data = json.loads(said.out)
-    assert Path(data["path"]).name == "out.yaml"
+    assert (said.code, Path(data["path"]).name, said.err.strip() != "") == (0, "out.yaml", True)
     assert data["levels"]["amp"]["speedup"]["value"] == profile().levels["amp"].speedup.value
-    assert said.err.strip()
 
 
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (UsageError("--budget what"), 2, ["autotune: --budget what"]),
-        (
-            UserCodeError("the task failed", "Traceback\nNameError: x\n"),
-            3,
-            ["Traceback\nNameError: x\n\nthe task failed"],
-        ),
-        (UserCodeError("the task failed"), 3, ["the task failed"]),
-        (NothingUsable("nothing fits"), 4, ["autotune: nothing fits"]),
-        (Interrupted(2), 130, ["interrupted by SIGINT; nothing was saved"]),
-        (KeyboardInterrupt(), 130, ["interrupted by SIGINT; nothing was saved"]),
-        (
-            Interrupted(2, Path("p/m.partial.yaml")),
-            130,
-            ["SIGINT; the best so far, not proven, is in p/m.partial.yaml; --resume"],
-        ),
+        (UsageError("--budget what"), 2, "autotune: --budget what"),
+        (UserCodeError("it failed", "Traceback\nNameError: x\n"), 3, "Traceback\nNameError: x\n\nit failed"),
+        (UserCodeError("it failed"), 3, "it failed"),
+        (NothingUsable("nothing fits"), 4, "autotune: nothing fits"),
+        (Interrupted(2), 130, "interrupted by SIGINT; nothing was saved"),
+        (KeyboardInterrupt(), 130, "interrupted by SIGINT; nothing was saved"),
+        (Interrupted(2, Path("p/m.yaml")), 130, "SIGINT; the best so far, not proven, is in p/m.yaml; --resume"),
     ],
     ids=repr,
 )
 def test_every_end_has_its_exit_code(
-    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: list[str]
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
 ) -> None:
-    def run(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise error
 
     (elsewhere / "model.py").write_text(NEW_TASK)
-    monkeypatch.setattr("autotune.tuning.run.run", run)
+    monkeypatch.setattr(run, "run", fail)
     said = say("tune", "model.py")
-    assert said.code == code
-    assert all(word in said.err for word in words)
-    assert said.out == ""
+    assert (said.code, said.out) == (code, "")
+    assert words in said.err
 
 
 def test_a_bug_of_ours_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
     Path("model.py").write_text(NEW_TASK)
-    monkeypatch.setattr("autotune.tuning.run.run", run)
+    monkeypatch.setattr(run, "run", fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["tune", "model.py"])
 
 
 def test_writes_a_task_file_and_says_what_is_next(say: Say, elsewhere: Path) -> None:
-    said = say("init")
-    assert said.code == 0
+    assert "autotune tune model.py" in say("init").out
     assert (elsewhere / "model.py").read_text() == NEW_TASK
-    assert "autotune tune model.py" in said.out
 
 
 def test_json_is_one_object_with_the_key(say: Say, machine: Inventory) -> None:

@@ -8,21 +8,21 @@ from autotune.durations import seconds
 from autotune.errors import UsageError
 
 
-class TestDurations:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            *(("90", 90), ("90s", 90), ("5m", 300), ("10h", 36000), ("1d", 86400), ("1.5m", 90), ("5 minutes", 300)),
-            *(("1h30m", 5400), ("1h 30m", 5400), ("2H", 7200), ("1 day", 86400)),
-        ],
-    )
-    def test_are_read_as_people_write_them(self, text: str, expected: float) -> None:
-        assert seconds(text, "--budget") == expected
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *(("90", 90), ("90s", 90), ("5m", 300), ("10h", 36000), ("1d", 86400), ("1.5m", 90), ("5 minutes", 300)),
+        *(("1h30m", 5400), ("1h 30m", 5400), ("2H", 7200), ("1 day", 86400)),
+    ],
+)
+def test_durations_are_read_as_people_write_them(text: str, expected: float) -> None:
+    assert seconds(text, "--budget") == expected
 
-    @pytest.mark.parametrize(
-        "text", ["", "s", "m5", "5 lightyears", "1h30", "5m or so", "5..m", "-5s", "0", "0m", "nan", "inf", "1e400h"]
-    )
-    def test_others_are_refused_with_the_option_and_the_text(self, text: str) -> None:
-        with pytest.raises(UsageError) as error:
-            seconds(text, "--train-time")
-        assert f"--train-time {text!r}" in str(error.value)
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "m5", "5 lightyears", "1h30", "5m or so", "5..m", "-5s", "0", "0m", "nan", "inf", "1e400h"]
+)
+def test_others_are_refused_with_the_option_and_the_text(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        seconds(text, "--train-time")
+    assert f"--train-time {text!r}" in str(error.value)

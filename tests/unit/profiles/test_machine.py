@@ -25,84 +25,79 @@ def within(machine: Inventory, cpus: tuple[int, ...]) -> Inventory:
     return replace(machine, budget=CpuBudget(cpus, None, len(cpus), len(cpus), len(cpus), "affinity mask"))
 
 
-class TestKey:
-    @pytest.mark.parametrize(
-        ("machine", "key"),
-        [
-            (named(inventory(8, 8, memory=32 * GIB)), "amd-epyc-zen4-8c-32g"),
-            (named(inventory(2, 2, memory=GIB // 2)), "amd-epyc-zen4-2c-1g"),
-            (named(inventory(2, 2, memory=GIB * 3 // 2)), "amd-epyc-zen4-2c-1.5g"),
-            (named(inventory(2, 1)), "amd-epyc-zen4-1c2t-8g"),
-            (named(inventory(128, 64, sockets=2)), "amd-epyc-zen4-2s-64c128t-8g"),
-            (
-                named(inventory(16, 16, memory=64 * GIB, gpus=1), "NVIDIA GeForce RTX 4090"),
-                "amd-epyc-zen4-16c-64g-rtx-4090",
-            ),
-            (
-                named(inventory(64, 64, sockets=2, gpus=8, memory=512 * GIB), *["NVIDIA H200"] * 8),
-                "amd-epyc-zen4-2s-64c-512g-h200x8",
-            ),
-            (named(inventory(8, 8, gpus=3), "NVIDIA H200", "Tesla T4", "NVIDIA H200"), "amd-epyc-zen4-8c-8g-h200x2-t4"),
-            (named(inventory(), family="", vendor="unknown"), "unknown-2c-8g"),
-            (named(inventory(), family="family25-model17", vendor="amd"), "amd-family25-model17-2c-8g"),
-            (named(inventory(), family="Sapphire Rapids/SP!", vendor="intel"), "intel-sapphire-rapids-sp-2c-8g"),
-        ],
-    )
-    def test_is_readable(self, machine: Inventory, key: str) -> None:
-        assert machine_type(machine).key == key
-
-    def test_goes_by_the_budget_not_by_the_hardware(self) -> None:
-        big = inventory(64, 64, sockets=2, memory=64 * GIB)
-        found = machine_type(within(big, (0, 1, 2, 3)))
-        assert (found.threads, found.cores, found.sockets, found.nodes) == (4, 4, 1, 1)
-        assert "2s" not in found.key
-        assert found.key.endswith("-4c-64g")
-
-    def test_memory_is_the_containers_limit(self) -> None:
-        machine = inventory(memory=64 * GIB)
-        limited = replace(machine, memory=replace(machine.memory, limit=2 * GIB))
-        assert machine_type(limited).memory_gib == 2
-
-    @given(st.sampled_from(MEMORY_GIB[:30]), st.floats(0.87, 1.13))
-    def test_a_usual_size_less_some_per_cent_is_that_size(self, gib: float, share: float) -> None:
-        assert memory_class(int(gib * share * GIB)) == gib
+@pytest.mark.parametrize(
+    ("machine", "key"),
+    [
+        (named(inventory(8, 8, memory=32 * GIB)), "amd-epyc-zen4-8c-32g"),
+        (named(inventory(2, 2, memory=GIB // 2)), "amd-epyc-zen4-2c-1g"),
+        (named(inventory(2, 2, memory=GIB * 3 // 2)), "amd-epyc-zen4-2c-1.5g"),
+        (named(inventory(2, 1)), "amd-epyc-zen4-1c2t-8g"),
+        (named(inventory(128, 64, sockets=2)), "amd-epyc-zen4-2s-64c128t-8g"),
+        (
+            named(inventory(16, 16, memory=64 * GIB, gpus=1), "NVIDIA GeForce RTX 4090"),
+            "amd-epyc-zen4-16c-64g-rtx-4090",
+        ),
+        (
+            named(inventory(64, 64, sockets=2, gpus=8, memory=512 * GIB), *["NVIDIA H200"] * 8),
+            "amd-epyc-zen4-2s-64c-512g-h200x8",
+        ),
+        (named(inventory(8, 8, gpus=3), "NVIDIA H200", "Tesla T4", "NVIDIA H200"), "amd-epyc-zen4-8c-8g-h200x2-t4"),
+        (named(inventory(), family="", vendor="unknown"), "unknown-2c-8g"),
+        (named(inventory(), family="family25-model17", vendor="amd"), "amd-family25-model17-2c-8g"),
+        (named(inventory(), family="Sapphire Rapids/SP!", vendor="intel"), "intel-sapphire-rapids-sp-2c-8g"),
+    ],
+)
+def test_the_key_is_readable(machine: Inventory, key: str) -> None:
+    assert machine_type(machine).key == key
 
 
-class TestFacts:
-    def test_in_a_file_are_key_and_facts(self) -> None:
-        found = replace(machine_type(named(inventory(gpus=1), "NVIDIA H200")), gpu_links=("nvlink",))
-        data = as_data(found)
-        assert json.loads(json.dumps(data)) == data
-        assert list(data) == ["key", "facts"]
-        assert data["facts"]["gpus"] == ["h200"]
-        assert set(data["facts"]) == {name for name in vars(found) if name != "key"}
-        assert build(MachineType, data) == found
-        assert not set(as_data(machine_type(inventory()))["facts"]) & {"gpu_gib", "gpu_links"}
+def test_the_budget_counts_and_not_the_hardware() -> None:
+    big = inventory(64, 64, sockets=2, memory=64 * GIB)
+    found = machine_type(within(replace(big, memory=replace(big.memory, limit=2 * GIB)), (0, 1, 2, 3)))
+    assert (found.threads, found.cores, found.sockets, found.nodes, found.memory_gib) == (4, 4, 1, 1, 2)
+    assert "2s" not in found.key
+    assert found.key.endswith("-4c-2g")
 
 
-class TestSlug:
-    @given(st.text())
-    def test_is_a_safe_file_name_and_stays(self, text: str) -> None:
-        found = slug(text)
-        assert re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", found)
-        assert "--" not in found
-        assert slug(found) == found
+@given(st.sampled_from(MEMORY_GIB[:30]), st.floats(0.87, 1.13))
+def test_a_usual_size_less_some_per_cent_is_that_size(gib: float, share: float) -> None:
+    assert memory_class(int(gib * share * GIB)) == gib
 
-    @pytest.mark.parametrize(
-        ("name", "expected"),
-        [
-            ("NVIDIA H200", "h200"),
-            ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-            ("Tesla T4", "t4"),
-            ("NVIDIA L40S", "l40s"),
-            ("NVIDIA L4", "l4"),
-            ("Quadro RTX 6000", "rtx-6000"),
-            ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
-            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm4-40gb-mig-1g.5gb"),
-            ("", "gpu"),
-            ("NVIDIA", "gpu"),
-            ("显卡", "gpu"),
-        ],
-    )
-    def test_of_gpus(self, name: str, expected: str) -> None:
-        assert gpu_slug(replace(inventory(gpus=1).gpus[0], name=name)) == expected
+
+def test_a_file_has_key_and_facts() -> None:
+    found = replace(machine_type(named(inventory(gpus=1), "NVIDIA H200")), gpu_links=("nvlink",))
+    data = as_data(found)
+    assert json.loads(json.dumps(data)) == data
+    assert list(data) == ["key", "facts"]
+    assert data["facts"]["gpus"] == ["h200"]
+    assert set(data["facts"]) == {name for name in vars(found) if name != "key"}
+    assert build(MachineType, data) == found
+    assert not set(as_data(machine_type(inventory()))["facts"]) & {"gpu_gib", "gpu_links"}
+
+
+@given(st.text())
+def test_a_slug_is_a_safe_file_name_and_stays(text: str) -> None:
+    found = slug(text)
+    assert re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", found)
+    assert "--" not in found
+    assert slug(found) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("Quadro RTX 6000", "rtx-6000"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm4-40gb-mig-1g.5gb"),
+        ("", "gpu"),
+        ("NVIDIA", "gpu"),
+        ("显卡", "gpu"),
+    ],
+)
+def test_slugs_of_gpus(name: str, expected: str) -> None:
+    assert gpu_slug(replace(inventory(gpus=1).gpus[0], name=name)) == expected

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.cli_profiles import check_report
 from autotune.errors import UsageError
 from autotune.profiles import places
 
@@ -79,7 +82,8 @@ def test_a_named_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_entries_of_the_variable(text: str, entries: tuple[object, ...]) -> None:
-    assert places.named_places({"AUTOTUNE_PROFILES": text}) == entries
+    found = tuple(Path(os.path.expanduser(each)) if isinstance(each, Path) else each for each in entries)
+    assert places.named_places({"AUTOTUNE_PROFILES": text}) == found
 
 
 @pytest.mark.parametrize("broken", [homeless, lambda *_a, **_o: "~/.local/share/torch-autotune"])
@@ -97,3 +101,12 @@ def test_a_file_that_is_no_profile_is_not_replaced(tmp_path: Path) -> None:
             places.checked_place(tmp_path / name)
     (tmp_path / "old.yaml").write_text("# a header\nschema: autotune.profile\n")
     assert places.checked_place(tmp_path / "old.yaml") == tmp_path / "old.yaml"
+
+
+@pytest.mark.parametrize("check", [places.checked_place, check_report])
+def test_of_a_large_file_only_the_start_is_read(check: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("numbers")
+    os.truncate(path, 2**40)  # takes no space on the disk, but more than the memory
+    with pytest.raises(UsageError, match="and is not replaced"):
+        check(path)

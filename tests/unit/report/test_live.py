@@ -74,3 +74,17 @@ def test_an_event_changes_what_the_view_has(event: type) -> None:
 def test_what_is_tried_in_words(settings: Settings, words: str) -> None:
     shown = formatting.tried(settings, BASELINE)
     assert all(part in shown.split(", ") for part in words.split(", ")), shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "news"),
+    [
+        ({"trials": 8, "elapsed": 30.0 + live.LINE_SECONDS}, True),
+        ({"trials": 8, "elapsed": 29.9 + live.LINE_SECONDS}, False),
+        ({"elapsed": 90.0}, False),
+        ({"stage": "race between finalists", "elapsed": 30.1}, True),
+    ],
+)
+def test_a_log_has_a_line_for_each_stage_and_at_most_one_in_ten_seconds(changes: dict[str, object], news: bool) -> None:
+    assert live._is_news(None, PROGRESS)
+    assert live._is_news(PROGRESS, replace(PROGRESS, **changes)) == news  # type: ignore[arg-type]
