@@ -162,7 +162,7 @@ def test_bound_processes_need_autotune_run() -> None:
 def test_equal_reasons_are_told_once() -> None:
     pairs = [("backend nccl", "no GPU"), ("precision tf32", "no GPU"), ("backend nccl", "no GPU"), ("compile", "slow")]
     assert final.groups(pairs) == ["backend nccl, precision tf32: no GPU", "compile: slow"]
-    assert final.groups([("a", str(k)) for k in range(5)]) == [
+    assert final.groups([("a", str(k)) for k in range(5)], most=3) == [
         "a: 0",
         "a: 1",
         "a: 2",
