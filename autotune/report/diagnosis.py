@@ -122,11 +122,11 @@ def _place(place: Place) -> str:
 
 
 def _step(found: Diagnosis) -> Iterator[str]:
-    """Time, rate and batch of the same blocks, and the share of each part."""
+    """Yield time, rate and batch of the same blocks, and the share of each part."""
     rate, settings = formatting.rate(found.rate, found.unit), formatting.summary(found.settings)
     yield f"{_time(found.step_seconds)}, {rate} with {settings}"
     shares = found.verdict.shares
-    ranked = sorted(filter(shares.__contains__, CLOCKED), key=lambda part: -shares[part])
+    ranked = sorted(CLOCKED, key=lambda part: -shares[part])
     yield ", ".join(f"{NAMES[part]} {shares[part]:.0%}" for part in ranked if shares[part] >= 0.005)
 
 

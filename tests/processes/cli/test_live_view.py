@@ -9,26 +9,22 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.report.live import LINE_SECONDS, RunProgress, _is_news
+from autotune.report.live import LINE_SECONDS, RunProgress, is_news
 
 SAID = RunProgress(stage="searching", baseline=Settings(), unit="samples", trials=3, elapsed=20.0)
 
 
 @pytest.mark.parametrize(
-    ("trials", "later", "news"),
-    [(4, LINE_SECONDS, True), (4, LINE_SECONDS - 0.1, False), (3, 60.0, False), (9, 60.0, True)],
+    ("later", "stage", "news"),
+    [
+        (LINE_SECONDS, "searching", True),
+        (LINE_SECONDS - 0.1, "searching", False),
+        (0.1, "race between finalists", True),
+    ],
 )
-def test_at_most_one_line_in_ten_seconds(trials: int, later: float, news: bool) -> None:
-    assert _is_news(SAID, replace(SAID, trials=trials, elapsed=SAID.elapsed + later)) == news
-
-
-def test_the_first_line_comes_at_once() -> None:
-    assert _is_news(None, replace(SAID, elapsed=0.0))
-
-
-def test_a_new_stage_has_its_line_at_once() -> None:
-    """What takes long is on the screen while it does."""
-    assert _is_news(SAID, replace(SAID, stage="race between finalists", elapsed=SAID.elapsed + 0.1))
+def test_a_log_has_a_line_for_a_new_stage_and_every_ten_seconds(later: float, stage: str, news: bool) -> None:
+    assert is_news(SAID, replace(SAID, stage=stage, elapsed=SAID.elapsed + later)) == news
+    assert is_news(None, SAID)
 
 
 WATCHED = """
