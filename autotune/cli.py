@@ -141,7 +141,7 @@ def _started(target: Target) -> str:
 
     if not isinstance(target, Script):
         return "train.py"
-    return shlex.join(target.line or [*(["-m"] if target.module else []), target.written, *target.arguments])
+    return shlex.join(target.line or target.words)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from autotune.errors import UsageError
 from autotune.knobs.affinity import AffinityPlan, cpu_list
@@ -145,7 +146,13 @@ def from_options(nodes: int | None, endpoint: str | None) -> Cluster | None:
         raise UsageError(
             f"--nnodes {nodes}: say where the machines meet: --rdzv-endpoint HOST:PORT (one of them, the same on all)"
         )
-    host, port = _split(endpoint)
+    try:
+        found = urlsplit(f"//{endpoint}")
+        host, port = found.hostname, found.port or PORT
+    except ValueError:
+        host, port = None, PORT
+    if host is None or found.netloc != endpoint:
+        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
     return Cluster(nodes, host, port)
 
 
@@ -160,47 +167,22 @@ def check_slurm(environment: Mapping[str, str]) -> None:
         )
 
 
-def _split(endpoint: str) -> tuple[str, int]:
-    """Return ``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
-    found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)
-    if found is None or int(found[2] or PORT) > 65535:
-        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
-    return found[1].strip("[]"), int(found[2] or PORT)
-
-
 # Environment ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class KeptVariable:
-    """A variable that the user set. It stays, and the tuned value is not used."""
-
-    name: str
-    value: str
-    tuned: str
-
-    @property
-    def note(self) -> str:
-        """One line for people."""
-        return f"{self.name}={self.value} is yours and stays; tuned would be {self.tuned}. Unset it to use the profile."
-
-
-@dataclass(frozen=True)
 class Environment:
-    """Variables to add to the base environment, those of the user that stay, and knobs that could not be applied."""
+    """Variables to add to the base environment, and what could not be set."""
 
     set: dict[str, str]
-    kept: tuple[KeptVariable, ...] = ()
+    kept: tuple[str, ...] = ()
+    """A sentence for each variable that the user set, which stays in place of the tuned value."""
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)``."""
 
 
 def environment(
-    settings: Settings,
-    inventory: Inventory,
-    base_env: Mapping[str, str],
-    *,
-    interface: str | None = None,
+    settings: Settings, inventory: Inventory, base_env: Mapping[str, str], *, interface: str | None = None
 ) -> Environment:
     """Return the variables that each training process on this machine starts with.
 
@@ -212,23 +194,45 @@ def environment(
     """
     # torchrun would set this to 1; one process sets its threads itself.
     wanted = {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
-    wanted.update(_interface(settings, inventory, interface))
-    waiting, others = _waiting(settings, base_env)
-    wanted.update(waiting)
+    wanted |= _interface(settings, inventory, interface)
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
-    kept = [
-        KeptVariable(name, base_env[name], value)
-        for name, value in wanted.items()
-        if base_env.get(name, value) != value
-    ]
-    kept += others
-    library = preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""))
-    if library.value is not None:
-        chosen["LD_PRELOAD"] = library.value
-    if library.users:
-        kept.append(KeptVariable("LD_PRELOAD", library.users, settings.allocator))
-    missing = (("allocator", library.reason),) if library.reason else ()
-    return Environment(chosen, tuple(kept), missing)
+    kept = {name: value for name, value in wanted.items() if base_env.get(name, value) != value}
+    policy = settings.omp_wait_policy
+    own_policy = own_waiting(policy, base_env)
+    if policy != "default" and own_policy is not None:
+        kept[own_policy] = policy if own_policy == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}"
+    elif policy != "default" and OMP_WAIT_POLICY not in base_env:
+        chosen[OMP_WAIT_POLICY] = policy
+    preloaded, missing = base_env.get("LD_PRELOAD", ""), ""
+    if _ALLOCATOR.search(preloaded) and settings.allocator not in preloaded:
+        kept["LD_PRELOAD"] = settings.allocator
+    elif not _ALLOCATOR.search(preloaded) and settings.allocator != "default":
+        library, missing = _library(settings.allocator, inventory)
+        chosen |= {"LD_PRELOAD": ":".join(filter(None, (preloaded, library)))} if library else {}
+    notes = (
+        f"{name}={base_env[name]} is yours and stays; tuned would be {value}. Unset it to use the profile."
+        for name, value in kept.items()
+    )
+    return Environment(chosen, tuple(notes), (("allocator", missing),) if missing else ())
+
+
+def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
+    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
+    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
+    variable = BACKENDS[backend].interface_variable if backend else None
+    return {variable: interface or LOOPBACK} if variable else {}
+
+
+def _library(allocator: str, inventory: Inventory) -> tuple[str, str]:
+    """Return the library of ``allocator``, or an empty one and why it cannot be preloaded.
+
+    A profile holds a word, never a path. The library is the one that the probes of this machine found; they list only
+    libraries that nobody but root can change.
+    """
+    if inventory.software.platform != "linux":
+        return "", f"{allocator} is preloaded on Linux only"
+    found = (each.library for each in inventory.software.allocators if each.name == allocator)
+    return next(((library, "") for library in found), ("", f"{allocator} is not installed here"))
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:
@@ -249,64 +253,10 @@ def _without(env: Mapping[str, str], names: Sequence[str], prefixes: tuple[str, 
 
 def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
     """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's word."""
-    try:
-        threads = int(environment.get("OMP_NUM_THREADS", ""))
-    except ValueError:
-        return settings, ()
+    written = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # 4,2: nested regions have two each
+    threads = int(written) if written.isascii() and written.isdecimal() else 0
     by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
-    if threads < 1 or threads == settings.threads or by_torchrun:
+    if threads in (0, settings.threads) or by_torchrun:
         return settings, ()
-    return settings.but(threads=threads), (
-        f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
-    )
-
-
-def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:
-    """Return how OpenMP's threads wait, and the user's own variable that decides it otherwise."""
-    policy = settings.omp_wait_policy
-    if policy == "default":
-        return {}, []
-    own = own_waiting(policy, base_env)
-    if own is None:
-        return ({} if OMP_WAIT_POLICY in base_env else {OMP_WAIT_POLICY: policy}), []
-    return {}, [KeptVariable(own, base_env[own], policy if own == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}")]
-
-
-def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
-    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
-    variable = BACKENDS[backend].interface_variable if backend else None
-    return {variable: interface or LOOPBACK} if variable else {}
-
-
-@dataclass(frozen=True)
-class Preload:
-    """The new ``LD_PRELOAD``, or why it stays.
-
-    Attributes:
-        value: the variable's new value; None leaves it alone.
-        users: the user's own value if it already holds another allocator.
-        reason: why the wanted allocator is not used; empty if it is used, or if none is wanted.
-    """
-
-    value: str | None = None
-    users: str = ""
-    reason: str = ""
-
-
-def preload(name: str, inventory: Inventory, present: str) -> Preload:
-    """Return ``LD_PRELOAD`` for allocator ``name``. What is ``present`` in it stays.
-
-    A profile holds a word, never a path. The library is the one that the probes of this machine found; they list only
-    libraries that nobody but root can change.
-    """
-    if _ALLOCATOR.search(present):
-        return Preload() if name in present else Preload(users=present)
-    if name == "default":
-        return Preload()
-    if inventory.software.platform != "linux":
-        return Preload(reason=f"{name} is preloaded on Linux only")
-    library = next((found.library for found in inventory.software.allocators if found.name == name), None)
-    if library is None:
-        return Preload(reason=f"{name} is not installed here")
-    return Preload(value=":".join(part for part in (present, library) if part))
+    note = f"OMP_NUM_THREADS={written} is kept; the profile would use {settings.threads} threads"
+    return settings.but(threads=threads), (note,)

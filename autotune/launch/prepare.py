@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, overrides
 from autotune.errors import UsageError
@@ -20,7 +19,6 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     OUR_TORCHRUN,
     Cluster,
-    Environment,
     command,
     environment,
     own_threads,
@@ -44,17 +42,16 @@ from autotune.runtime.entry import torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 
-EMPTY: Mapping[str, str] = MappingProxyType({})
+AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
 NOT_FELT = (
-    "the script starts as it is: the run that was tuned is too short to gain from its profile. For a longer run, give"
-    " --level {}"
+    f"{AS_IT_IS}: the run that was tuned is too short to gain from its profile. For a longer run, give --level {{}}"
 )
 OTHER_NUMBER = (
     "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
     " line, or give --nproc"
 )
-DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
+DISABLED = f"{DISABLE} is set: {AS_IT_IS}, without a profile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,41 +102,36 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
         UsageError: no profile for this machine, no such level, too many processes, or no route to the other machines.
     """
     outside = overrides(os.environ)
-    words = (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
     if wishes.processes is not None and wishes.processes < 1:
         raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
-    if outside.disabled:
-        return _as_it_is(words, DISABLED, line=script.line)
-    if script.hides_us:
-        return _as_it_is(words, f"the script starts as it is: {script.hides_us}", line=script.line)
+    if outside.disabled or script.hides_us:
+        return _as_it_is(script, DISABLED if outside.disabled else f"{AS_IT_IS}: {script.hides_us}")
     inventory = probe()
-    path, notes = _profile(script, wishes, inventory)
+    path, found = _profile(script, wishes, inventory)
     profile = read(path)
     comparison = compare(profile, Here.on(inventory))
-    notes += tuple(filter(None, [comparison.sentence]))
     if comparison.verdict == NONE:
-        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}", line=script.line)
-    option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
-    level = profile.checked_level(level, option)
-    if (wishes.level, wishes.processes, wishes.cluster) == (None,) * 3 and not profile.is_felt(level):
-        return _as_it_is(words, NOT_FELT.format(level), line=script.line)
-    settings, said = _settings(script, profile, level, wishes, inventory)
+        return _as_it_is(script, f"{AS_IT_IS}: {comparison.sentence}")
+    named = wishes.level or outside.level
+    level = profile.checked_level(named, "--level" if wishes.level else LEVEL)
+    if named is None and wishes.processes is None and wishes.cluster is None and not profile.is_felt(level):
+        return _as_it_is(script, NOT_FELT.format(level))
+    settings, notes = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
-        other = OTHER_NUMBER.format(script.processes, settings.processes)
-        return _as_it_is(words, other, line=script.line)
-    order = _order(profile, level, settings)
+        return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
+    order, own = _order(profile, level, settings), dict(script.variables)
     alone = settings.processes == 1 and wishes.cluster is None
-    as_one = _as_torchrun(profile) if alone else {}
-    by = (AS_ONE,) if as_one else ()
-    if order is None and profile.target.script is not None and alone:
-        own_settings = f"the script starts as it is: level {level} has your own settings"
-        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), as_one, script.line)
-    own = (
-        as_one
-        | dict(script.variables)
-        | ({PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {})
-    )
-    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said, *by))
+    unchanged = alone and order is None and profile.target.script is not None
+    if unchanged:
+        notes = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
+    if alone and profile.target.ranked and "RANK" not in os.environ:
+        own, notes = torchrun.variables() | own, (*notes, AS_ONE)
+    if unchanged:
+        return _as_it_is(script, *notes, own=own)
+    if profile.target.script is None:
+        own |= {PROFILE: str(path.resolve()), LEVEL: level}
+    launch = _launch(script, settings, order, own, wishes.cluster, inventory)
+    return replace(launch, notes=(*found, *filter(None, [comparison.sentence]), *notes, *launch.notes))
 
 
 def _settings(
@@ -168,39 +160,37 @@ def _settings(
 
 
 def _launch(
-    words: Sequence[str],
+    script: Script,
     settings: Settings,
     order: Order | None,
     own: dict[str, str],
-    wishes: Wishes,
+    cluster: Cluster | None,
     inventory: Inventory,
-    notes: tuple[str, ...],
 ) -> Launch:
     """Return the command and environment that put ``settings`` in force.
 
     Args:
-        words: the script and its arguments.
+        script: to start.
         settings: to start it with.
         order: what is applied to the script from outside.
         own: variables that the script reads, or this package's own runtime in it.
-        wishes: the user's.
+        cluster: the machines that train together; this one alone if None.
         inventory: this machine.
-        notes: what to say already.
     """
-    base, cluster = without_mpi_job(settings, os.environ), wishes.cluster
-    route = _route(settings, cluster)
+    base, route = without_mpi_job(settings, os.environ), _route(settings, cluster)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
-    plan, unbound = _plan(settings, inventory, added)
+    plan = binding.plan(settings, inventory)
     variables = added.set | own
     if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
+    first, *rest = script.words
     starting = partial(
         command,
         settings,
-        words[0],
-        words[1:],
+        first,
+        rest,
         sys.executable,
         cluster=cluster,
         route=route,
@@ -209,27 +199,22 @@ def _launch(
     )
     start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     portable = starting(binder=system_tools(plan))
-    kept = (*(each.note for each in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
-    said = (*kept, *_shared(settings, cluster), *unbound)
-    return Launch(start, portable, base | variables, variables, (*notes, *said))
+    notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied)]
+    if cluster is not None:
+        samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
+        notes.append(
+            f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
+            f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
+        )
+    return Launch(start, portable, base | variables, variables, tuple(notes))
 
 
-def _as_torchrun(profile: Profile) -> dict[str, str]:
-    """Return what torchrun sets for one process, if the script needs it and has not got it."""
-    return torchrun.variables() if profile.target.ranked and "RANK" not in os.environ else {}
-
-
-def _as_it_is(
-    words: Sequence[str],
-    note: str,
-    own: Mapping[str, str] = EMPTY,
-    line: Sequence[str] = (),
-) -> Launch:
-    """Return the script without a profile: by the user's own launch ``line``, else with the variables ``own``."""
-    if line:
-        return Launch(list(line), list(line), dict(os.environ), {}, (note,))
-    start = [sys.executable, *words]
-    return Launch(start, start, os.environ | own, dict(own), (note,))
+def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
+    """Return the script without a profile: by the user's own launch line, else with the variables ``own``."""
+    if script.line:
+        return Launch(list(script.line), list(script.line), dict(os.environ), {}, notes)
+    start, added = [sys.executable, *script.words], dict(own or {})
+    return Launch(start, start, os.environ | added, added, notes)
 
 
 def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path, tuple[str, ...]]:
@@ -250,11 +235,10 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
         raise UsageError(f"{found.similar.source} is not applied by itself (--profile does it): {sentence}")
     known = [each for each in registry.targets(here, roots) if each != name]
     others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
-    start = f"-m {script.module}" if script.module else shlex.quote(script.written)
     looked = "".join(f"\n{note}" for note in found.notes)
     raise UsageError(
         f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"
-        f" make one: autotune tune {start}{looked}"
+        f" make one: autotune tune {shlex.join(script.words[: 2 if script.module else 1])}{looked}"
     )
 
 
@@ -276,25 +260,6 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
             f"{cluster.host}: this machine has no route there. Give a name or an address that all can reach"
         )
     return route
-
-
-def _shared(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
-    """Return how several machines share the global batch."""
-    if cluster is None:
-        return ()
-    total = settings.processes * cluster.nodes
-    return (
-        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
-        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine",
-    )
-
-
-def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.AffinityPlan, tuple[str, ...]]:
-    """Return CPUs for the profile's threads; none, with the reason, if the user's own number of threads is in force."""
-    own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
-    if own and settings.binding != "none":
-        return binding.AffinityPlan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
-    return binding.plan(settings, inventory), ()
 
 
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:

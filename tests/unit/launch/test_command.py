@@ -14,13 +14,11 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     PORT,
     Cluster,
-    Preload,
     check_slurm,
     command,
     environment,
     from_options,
     own_threads,
-    preload,
     scrub,
     starter,
     system_tools,
@@ -139,19 +137,23 @@ TWO = Settings(processes=2, threads=4)
 
 
 @pytest.mark.parametrize(
-    ("name", "present", "result"),
+    ("name", "present", "preloaded", "kept"),
     [
-        ("default", "", Preload()),
-        ("default", "/opt/libjemalloc.so", Preload(users="/opt/libjemalloc.so")),
-        ("jemalloc", "", Preload(JEMALLOC)),
-        ("tcmalloc", "", Preload(TCMALLOC)),
-        ("jemalloc", "/opt/libmine.so", Preload(f"/opt/libmine.so:{JEMALLOC}")),
-        ("jemalloc", "/opt/libjemalloc.so", Preload()),
-        ("jemalloc", "/opt/libtcmalloc.so", Preload(users="/opt/libtcmalloc.so")),
+        ("default", "", None, False),
+        ("default", "/opt/libjemalloc.so", None, True),
+        ("jemalloc", "", JEMALLOC, False),
+        ("tcmalloc", "", TCMALLOC, False),
+        ("jemalloc", "/opt/libmine.so", f"/opt/libmine.so:{JEMALLOC}", False),
+        ("jemalloc", "/opt/libjemalloc.so", None, False),
+        ("jemalloc", "/opt/libtcmalloc.so", None, True),
     ],
 )
-def test_what_is_preloaded_already_stays(name: str, present: str, result: Preload) -> None:
-    assert preload(name, HERE, present) == result
+def test_what_is_preloaded_already_stays(name: str, present: str, preloaded: str | None, kept: bool) -> None:
+    found = environment(Settings(allocator=name), HERE, {"LD_PRELOAD": present} if present else {})
+    assert found.set.get("LD_PRELOAD") == preloaded
+    assert [f"LD_PRELOAD={present} is yours and stays; tuned would be {name}." in note for note in found.kept] == (
+        [True] * kept
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,8 @@ def test_what_is_preloaded_already_stays(name: str, present: str, result: Preloa
 )
 def test_an_allocator_that_cannot_be_preloaded_is_named_with_the_reason(change: dict, reason: str) -> None:
     here = replace(HERE, software=replace(HERE.software, **change))
-    assert preload("jemalloc", here, "") == Preload(reason=reason)
+    found = environment(Settings(allocator="jemalloc"), here, {})
+    assert (found.set, found.not_applied) == ({}, (("allocator", reason),))
 
 
 @pytest.mark.parametrize("settings", [TWO, Settings()])
@@ -186,14 +189,16 @@ def test_the_users_threads_win_and_are_named(
 ) -> None:
     found = environment(settings, HERE, base)
     assert found.set.get("OMP_NUM_THREADS") == added
-    assert [item.name for item in found.kept] == kept
-    assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
+    assert [note.partition(" is yours and stays")[0] for note in found.kept] == [
+        f"{name}={base[name]}" for name in kept
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "threads"),
     [
         ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "3,2"}, 3),
         ({"OMP_NUM_THREADS": "x"}, 4),
         ({}, 4),
         ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 4),
@@ -216,8 +221,7 @@ def test_torchruns_own_default_is_not_the_users_word(words: dict[str, str], thre
 def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], kept: str | None) -> None:
     found = environment(Settings(threads=8, omp_wait_policy="passive"), HERE, base)
     assert "OMP_WAIT_POLICY" not in found.set
-    assert [item.note.startswith(kept) for item in found.kept if kept] == [True] * bool(kept)
-    assert len(found.kept) == bool(kept)
+    assert [note.startswith(str(kept)) for note in found.kept] == [True] * bool(kept)
 
 
 @pytest.mark.parametrize(

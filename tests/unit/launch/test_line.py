@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.launch.line import (
-    TORCHRUN_OPTIONS,
+    OPTIONS,
     LaunchLine,
     is_launcher,
     parse,
@@ -108,7 +108,7 @@ def test_a_script_is_no_launcher(words: list[str], name: str) -> None:
 
 
 TORCHRUN = st.lists(
-    st.sampled_from(sorted(option for option, value in TORCHRUN_OPTIONS.items() if option.startswith("--") and value)),
+    st.sampled_from(sorted(option for option in OPTIONS["torchrun"][1].split() if option.startswith("--"))),
     unique=True,
 ).map(lambda options: [f"{each}={2 if each == '--nproc-per-node' else 1}" for each in options])
 
