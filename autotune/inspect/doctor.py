@@ -75,47 +75,35 @@ def examine() -> tuple[Finding, ...]:
 
 def findings(patient: Patient) -> tuple[Finding, ...]:
     """Return everything that costs speed, in the order of the rules."""
-    rules = (_torch, _neighbour, _quota, _threads, _folders, _memory, _vectors, _kernel, _gpus, _compiler)
+    rules = (_software, _processors, _threads, _folders, _memory, _switches, _gpus)
     return tuple(found for rule in rules for found in rule(patient))
 
 
-def _torch(patient: Patient) -> Iterator[Finding]:
-    software = patient.inventory.software
-    if software.torch is None:
-        yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
-    elif patient.inventory.gpus and software.cuda is None:
-        name = patient.inventory.gpus[0].name
-        yield Finding("torch-cuda", f"{name} is there, but this PyTorch was built without CUDA", "pip install torch")
-
-
-def _neighbour(patient: Patient) -> Iterator[Finding]:
-    load, threads = patient.load, patient.inventory.budget.threads
+def _processors(patient: Patient) -> Iterator[Finding]:
+    """Check that the budget's CPUs are free, and that they are whole ones."""
+    load, budget = patient.load, patient.inventory.budget
     if load.taken >= WHOLE_CORE:
-        left = max(threads - load.taken, threads / 10)
+        left = max(budget.threads - load.taken, budget.threads / 10)
         names = ", ".join(map(named, load.neighbours[:2])) or "none of them for long"
         yield Finding(
             "neighbour",
-            f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",
+            f"other processes keep {load.taken:.1f} of {budget.threads} CPUs busy: {names}",
             "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
-            f"up to {threads / left:.1f}x if all CPUs are used",
+            f"up to {budget.threads / left:.1f}x if all CPUs are used",
+        )
+    if budget.quota is not None and budget.quota < len(budget.cpus) and budget.quota != int(budget.quota):
+        whole = max(1, round(budget.quota + 0.5))
+        fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
+        yield Finding(
+            "cpu-quota",
+            f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
+            f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
+            fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
         )
 
 
-def _quota(patient: Patient) -> Iterator[Finding]:
-    budget = patient.inventory.budget
-    if budget.quota is None or budget.quota >= len(budget.cpus) or budget.quota == int(budget.quota):
-        return
-    whole = max(1, round(budget.quota + 0.5))
-    fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
-    yield Finding(
-        "cpu-quota",
-        f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
-        f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
-        fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
-    )
-
-
 def _threads(patient: Patient) -> Iterator[Finding]:
+    """Check what the user's environment says of threads."""
     set_by_user, threads = dict(patient.inventory.software.environment), patient.inventory.budget.threads
     for name in COUNTS:
         value = set_by_user.get(name, "")
@@ -127,6 +115,35 @@ def _threads(patient: Patient) -> Iterator[Finding]:
         if set_by_user.get(name, "").lower() not in ("", "false"):
             what = f"{name}={set_by_user[name]} binds threads: several processes share the same CPUs"
             yield Finding(name, what, f"unset {name}")
+
+
+def _switches(patient: Patient) -> Iterator[Finding]:
+    """Check the switches of the kernel and of power."""
+    nodes = len(patient.inventory.cpu.nodes)
+    if patient.moves_pages and nodes > 1:
+        what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
+        yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
+    for note in patient.power:
+        battery = "battery" in note
+        mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
+        yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
+
+
+def _memory(patient: Patient) -> Iterator[Finding]:
+    """Check how memory is taken from the kernel."""
+    software = patient.inventory.software
+    if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
+        yield Finding(
+            "allocator",
+            "neither tcmalloc nor jemalloc is installed: freed memory goes back to the kernel and is cleared again",
+            "apt-get install libtcmalloc-minimal4 (Debian, Ubuntu), or dnf install gperftools-libs",
+        )
+    if patient.inventory.memory.transparent_hugepages == "never":
+        yield Finding(
+            "huge-pages",
+            "transparent huge pages are off: large tensors need many more entries in the page tables",
+            "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; then THP_MEM_ALLOC_ENABLE=1",
+        )
 
 
 def _folders(patient: Patient) -> Iterator[Finding]:
@@ -145,47 +162,8 @@ def _folders(patient: Patient) -> Iterator[Finding]:
         yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
-    software = patient.inventory.software
-    if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
-        yield Finding(
-            "allocator",
-            "neither tcmalloc nor jemalloc is installed: freed memory goes back to the kernel and is cleared again",
-            "apt-get install libtcmalloc-minimal4 (Debian, Ubuntu), or dnf install gperftools-libs",
-        )
-    if patient.inventory.memory.transparent_hugepages == "never":
-        yield Finding(
-            "huge-pages",
-            "transparent huge pages are off: large tensors need many more entries in the page tables",
-            "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; then THP_MEM_ALLOC_ENABLE=1",
-        )
-
-
-def _vectors(patient: Patient) -> Iterator[Finding]:
-    features, used = patient.inventory.cpu.features, patient.inventory.software.vectors
-    widest = next((name for feature, name in VECTORS.items() if feature in features), None)
-    order = ("DEFAULT", *reversed(VECTORS.values()))
-    if widest and used in order and order.index(used) < order.index(widest):
-        yield Finding(
-            "vectors",
-            f"this CPU has {widest}, but PyTorch uses {used}",
-            "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
-            "elementwise operators: up to 2x for each step",
-        )
-
-
-def _kernel(patient: Patient) -> Iterator[Finding]:
-    nodes = len(patient.inventory.cpu.nodes)
-    if patient.moves_pages and nodes > 1:
-        what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
-        yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
-    for note in patient.power:
-        battery = "battery" in note
-        mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
-        yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
-
-
 def _gpus(patient: Patient) -> Iterator[Finding]:
+    """Check that GPUs are free, and that their clocks are."""
     for gpu in patient.inventory.gpus:
         if gpu.foreign_processes:
             what = f"other processes ({gpu.foreign_processes}) use GPU {gpu.index}"
@@ -195,8 +173,23 @@ def _gpus(patient: Patient) -> Iterator[Finding]:
             yield Finding("gpu-clocks", what, "nvidia-smi -q -d PERFORMANCE says more; as root: nvidia-smi -pl WATTS")
 
 
-def _compiler(patient: Patient) -> Iterator[Finding]:
-    software = patient.inventory.software
+def _software(patient: Patient) -> Iterator[Finding]:
+    """Check that PyTorch is built for this machine and uses all of it."""
+    software, gpus = patient.inventory.software, patient.inventory.gpus
+    features, order = patient.inventory.cpu.features, ("DEFAULT", *reversed(VECTORS.values()))
+    widest = next((name for feature, name in VECTORS.items() if feature in features), "DEFAULT")
+    if software.torch is None:
+        yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
+    elif gpus and software.cuda is None:
+        what = f"{gpus[0].name} is there, but this PyTorch was built without CUDA"
+        yield Finding("torch-cuda", what, "pip install torch")
+    if software.vectors in order and order.index(software.vectors) < order.index(widest):
+        yield Finding(
+            "vectors",
+            f"this CPU has {widest}, but PyTorch uses {software.vectors}",
+            "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
+            "elementwise operators: up to 2x for each step",
+        )
     if software.torch is not None and software.compiler is None:
         what = f"torch.compile cannot be used: {software.compiler_reason}"
         yield Finding("compiler", what, "apt-get install g++ python3-dev")
