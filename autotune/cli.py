@@ -120,13 +120,13 @@ def tune(options: TuneOptions) -> None:
     if options.report is not None:
         cli_profiles.check_report(options.report)
     from autotune.profiles.file import to_data
-    from autotune.report import final
+    from autotune.report import result as words
     from autotune.report.live import live_view
     from autotune.tuning import run
 
     with live_view(wishes.seconds(), started) as observe:
         result = run.run(found, wishes, observe, started)
-    say(final.text(result.profile, result.inventory, result.path, result.load, script=_started(found)))
+    say(words.text(result.profile, result.inventory, result.path, result.load, script=_started(found)))
     if result.note:
         say(f"{result.note}\nThe profile is in {result.path}.")
     if options.report is not None:

@@ -43,7 +43,7 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
-from autotune.report.levels import batch_note
+from autotune.report.result import batch_note
 
 Lines = Mapping[str, list[str]]
 """Of each place."""

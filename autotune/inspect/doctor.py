@@ -21,8 +21,6 @@ LEAST_SHM = 2**30
 WHOLE_CORE = 0.5
 """Processors that other processes must keep busy before that is a finding."""
 UNKNOWN = "unknown; autotune tune measures it"
-VECTORS = {"avx512f": "AVX512", "avx2": "AVX2"}
-"""A CPU's feature and what PyTorch calls kernels that use it, widest first."""
 BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -96,7 +94,7 @@ def _processors(patient: Patient) -> Iterator[Finding]:
         fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
         yield Finding(
             "cpu-quota",
-            f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
+            f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: its fraction only makes threads wait",
             f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
             fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
         )
@@ -174,22 +172,13 @@ def _gpus(patient: Patient) -> Iterator[Finding]:
 
 
 def _software(patient: Patient) -> Iterator[Finding]:
-    """Check that PyTorch is built for this machine and uses all of it."""
+    """Check that PyTorch is there, with all that it needs on this machine."""
     software, gpus = patient.inventory.software, patient.inventory.gpus
-    features, order = patient.inventory.cpu.features, ("DEFAULT", *reversed(VECTORS.values()))
-    widest = next((name for feature, name in VECTORS.items() if feature in features), "DEFAULT")
     if software.torch is None:
         yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
     elif gpus and software.cuda is None:
         what = f"{gpus[0].name} is there, but this PyTorch was built without CUDA"
         yield Finding("torch-cuda", what, "pip install torch")
-    if software.vectors in order and order.index(software.vectors) < order.index(widest):
-        yield Finding(
-            "vectors",
-            f"this CPU has {widest}, but PyTorch uses {software.vectors}",
-            "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
-            "elementwise operators: up to 2x for each step",
-        )
     if software.torch is not None and software.compiler is None:
         what = f"torch.compile cannot be used: {software.compiler_reason}"
         yield Finding("compiler", what, "apt-get install g++ python3-dev")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.inspect.inspection import CLOCKED, Part, Place
+from autotune.inspect.verdict import CLOCKED, Part, Place
 from autotune.trial.child.measured_loop import MeasuredLoop, synchronize
 
 Counted = contextlib.AbstractContextManager[None] | None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Part, Place
+from autotune.inspect.verdict import CLOCKED, Bound, Diagnosis, Part, Place
 from autotune.report import formatting
 from autotune.stats.proof import Proof
 

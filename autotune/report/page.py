@@ -18,9 +18,19 @@ from plotly.offline import get_plotlyjs
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.final import INTERRUPTED, apply_lines, baseline, cost, details
-from autotune.report.levels import below, changed, recommended, verdict, whole_run
 from autotune.report.profile import measured
+from autotune.report.result import (
+    INTERRUPTED,
+    apply_lines,
+    baseline,
+    below,
+    changed,
+    cost,
+    details,
+    recommended,
+    verdict,
+    whole_run,
+)
 from autotune.search.history import History
 
 FONT = "system-ui, sans-serif"

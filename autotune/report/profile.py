@@ -12,8 +12,7 @@ from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles.format import Profile
 from autotune.profiles.records import as_data
 from autotune.report import formatting
-from autotune.report.final import view
-from autotune.report.levels import verdict
+from autotune.report.result import verdict, view
 
 if TYPE_CHECKING:
     from autotune.profiles.exchange import Fit

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from autotune.inspect.inspection import Bound
+from autotune.inspect.verdict import Bound
 from benchmarks.neighbour import neighbour
 
 SCRIPT = str(Path(__file__).with_name("train.py"))

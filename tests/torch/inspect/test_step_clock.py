@@ -16,8 +16,8 @@ pytestmark = pytest.mark.torch
 from torch import nn  # noqa: E402
 
 from autotune.inspect import step_clock as module  # noqa: E402
-from autotune.inspect.inspection import Part  # noqa: E402
 from autotune.inspect.step_clock import StackWatch, step_clock  # noqa: E402
+from autotune.inspect.verdict import Part  # noqa: E402
 from autotune.trial.child.measured_loop import MeasuredLoop  # noqa: E402
 from autotune.trial.messages import Without  # noqa: E402
 

@@ -14,8 +14,7 @@ import pytest
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import contenders, diagnose
-from autotune.inspect.inspection import Part
-from autotune.inspect.verdict import QUARTER, STEP
+from autotune.inspect.verdict import QUARTER, STEP, Part
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
 from autotune.stats.load import QUIET

@@ -99,20 +99,6 @@ def test_pages_wander_only_between_several_nodes() -> None:
     assert found.name == "numa-balancing"
 
 
-@pytest.mark.parametrize(
-    ("features", "used", "names"),
-    [
-        (("avx2", "avx512f"), "AVX2", ["vectors"]),
-        (("avx2", "avx512f"), "DEFAULT", ["vectors"]),
-        (("avx2", "avx512f"), "AVX512", []),
-        (("avx2", "avx512f"), None, []),
-        (("avx2",), "AVX2", []),
-    ],
-)
-def test_kernels_as_wide_as_the_cpu(features: tuple[str, ...], used: str | None, names: list[str]) -> None:
-    assert names_of(healthy(cpu={"features": features}, software={"vectors": used})) == names
-
-
 def test_a_neighbour_that_takes_a_core_is_named() -> None:
     load = Load(4.0, 0.0, (Neighbour(7, "stress", 0, 4.0),), 16)
     found = only(replace(healthy(), load=load))

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.decoding import decoded
-from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
-from autotune.inspect.verdict import QUARTER, bounds, conclude, verdict
+from autotune.inspect.verdict import QUARTER, Bound, Inspection, Part, Roofline, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
 from tests.doubles.inspections import facts, gain, inspection, rounds
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.inspect.doctor import Finding
-from autotune.inspect.inspection import Bound, Diagnosis, Part
-from autotune.inspect.verdict import conclude
+from autotune.inspect.verdict import Bound, Diagnosis, Part, conclude
 from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, sentence, text
 from autotune.report.formatting import WIDTH
 from tests.doubles.inspections import facts, gain, inspection, rounds
