@@ -10,7 +10,6 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -28,60 +27,31 @@ from autotune.stats.load import QUIET, Load
 HEIGHT = 40
 LIMITS = ((16, 3, 3), (9, 3, 2), (9, 1, 2), (6, 1, 1))
 """Changed knobs, details, and lines of a detail shown: all of them if they fit the screen, else fewer."""
+NO_GAIN = "no gain: keep your settings"
+CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settings"
 INTERRUPTED = "interrupted: the best found so far, not fully proven"
 
 
-class Standing(Enum):
-    """The worth of a level."""
-
-    GAIN = "gain"
-    REPEATS = "repeats"
-    """It has the settings of a lower level, which are proven."""
-    UNPROVEN = "unproven"
-    """It has settings of its own, as an interrupted run saves them."""
-    NO_GAIN = "no gain"
-    OPEN = "open"
-    DOUBTED = "doubted"
-    """Proven, but more than is physically possible."""
-    KEEPS = "keeps"
-    """The baseline's settings, and no proof of its own: the level's note says why."""
-
-
-HEADLINES = {
-    Standing.REPEATS: "nothing beyond {below} was proven; uses {below}'s settings",
-    Standing.UNPROVEN: "not proven: {interval}",
-    Standing.NO_GAIN: "no gain: keep your settings",
-    Standing.OPEN: "cannot tell: the difference is within the noise, keep your settings",
-    Standing.DOUBTED: "not believable: {interval}",
-    Standing.KEEPS: "{verdict}: keep your settings",
-}
-
-
-def standing(profile: Profile, name: str) -> Standing:
-    """Return what level ``name`` is worth."""
-    result = profile.levels[name]
-    if name in profile.impossible():
-        return Standing.DOUBTED
-    if result.proven:
-        return Standing.REPEATS if below(profile, name) else Standing.GAIN
-    if result.settings != profile.baseline:
-        return Standing.UNPROVEN
-    if not result.speedup.rounds:
-        return Standing.KEEPS
-    return Standing.OPEN if result.speedup.undecided else Standing.NO_GAIN
-
-
 def verdict(profile: Profile, name: str) -> tuple[str, str]:
-    """Return ``(headline, detail)`` of level ``name``; the detail may be empty."""
-    result, found = profile.levels[name], standing(profile, name)
-    if found is Standing.GAIN:
-        return formatting.gain(result.speedup), result.note
-    interval = formatting.interval(result.speedup)
-    headline = HEADLINES[found].format(
-        below=below(profile, name), interval=interval, verdict=result.verdict or "no proven gain"
-    )
-    measured = interval if found in (Standing.NO_GAIN, Standing.OPEN) and result.speedup.rounds else ""
-    return headline, "; ".join(filter(None, (measured, result.note)))
+    """Return what level ``name`` is worth: ``(headline, detail)``; the detail may be empty."""
+    result, lower = profile.levels[name], below(profile, name)
+    measured, note = formatting.interval(result.speedup), result.note
+    if name in profile.impossible():
+        return f"not believable: {measured}", note
+    if result.proven:
+        repeats = f"nothing beyond {lower} was proven; uses {lower}'s settings"
+        return repeats if lower else formatting.gain(result.speedup), note
+    if result.settings != profile.baseline:  # as an interrupted run saves them
+        return f"not proven: {measured}", note
+    if not result.speedup.rounds:
+        return f"{result.verdict or 'no proven gain'}: keep your settings", note
+    headline = CANNOT_TELL if result.speedup.undecided else NO_GAIN
+    return headline, "; ".join(filter(None, (measured, note)))
+
+
+def gains(profile: Profile, name: str) -> bool:
+    """Return True if level ``name`` is proven, believable, and more than a lower level repeated."""
+    return profile.levels[name].proven and not below(profile, name) and name not in profile.impossible()
 
 
 def recommended(profile: Profile) -> str | None:
@@ -89,10 +59,10 @@ def recommended(profile: Profile) -> str | None:
 
     A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
     """
-    doubted = standing(profile, profile.recommended) is Standing.DOUBTED
-    if doubted or not (to_apply(profile) and profile.is_felt(profile.recommended)):
+    name = profile.recommended
+    if name in profile.impossible() or not (to_apply(profile) and profile.is_felt(name)):
         return None
-    return below(profile, profile.recommended) or profile.recommended
+    return below(profile, name) or name
 
 
 def to_apply(profile: Profile) -> bool:
@@ -259,7 +229,7 @@ def _levels(profile: Profile, deep: int | None) -> list[str]:
     lines = ["Level (* recommended)" if best else "Level"]
     for name, result in profile.levels.items():
         headline, detail = verdict(profile, name)
-        rate = formatting.rate(result.rate, profile.target.unit) if standing(profile, name) is Standing.GAIN else ""
+        rate = formatting.rate(result.rate, profile.target.unit) if gains(profile, name) else ""
         first = f"{'*' if name == best else ' '} {name:<7} {headline}"
         if len(f"{first}  {rate}") <= WIDTH:
             first, rate = f"{first}  {rate}", ""
@@ -285,12 +255,10 @@ def _changes(profile: Profile, most: int) -> list[str]:
 
 def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """Return lines to copy that apply the recommended level."""
-    level = profile.recommended
-    found, felt = standing(profile, level), profile.is_felt(level)
+    level, felt = profile.recommended, profile.is_felt(profile.recommended)
     if not to_apply(profile):
-        why = f", {HEADLINES[found]}" if found is Standing.NO_GAIN else ""
-        return section("Apply", [f"nothing to apply{why}"])
-    if found is Standing.DOUBTED:
+        return section("Apply", ["nothing to apply: keep your settings"])
+    if level in profile.impossible():
         return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
     options = f"{'' if felt else f'--level {level} '}--profile {shlex.quote(str(path))}"
     start = f"  autotune run {options} {script}"
