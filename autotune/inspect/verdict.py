@@ -74,11 +74,6 @@ class Bound(str, Enum):
     UNEXPLAINED = "cannot tell: unexplained"
     """No cause explains clearly more of the passes than the others."""
 
-    @property
-    def told(self) -> bool:
-        """False if it cannot be told what bounds the step."""
-        return self not in (Bound.BUSY, Bound.FEW_STEPS, Bound.UNEXPLAINED)
-
 
 @dataclass(frozen=True)
 class Place:

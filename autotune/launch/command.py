@@ -25,10 +25,8 @@ STARTER = "autotune.knobs.binding"
 
 TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"
 """PyTorch's own, and one that leaves with the exit status of the process that failed."""
-STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
+STANDALONE = ("--standalone", "--local-addr=127.0.0.1")
 """By default torchrun uses the host name as rendezvous, which need not resolve."""
-PORT = 29400
-"""torchrun's own default for its rendezvous."""
 JOB_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK"),
     *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "AUTOTUNE_BINDING"),
@@ -50,12 +48,24 @@ class Cluster:
 
     Attributes:
         nodes: how many, this one included.
-        host, port: torchrun's rendezvous; the host is one of the machines.
+        endpoint: torchrun's rendezvous, ``HOST[:PORT]``.
+        host: one of the machines, where they meet.
     """
 
     nodes: int
+    endpoint: str
     host: str
-    port: int = PORT
+
+    def options(self, route: Route) -> list[str]:
+        """Return options of torchrun's rendezvous. Without ``route`` it asks for the host's name, which need not
+        resolve."""
+        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=autotune"]
+        return [
+            f"--nnodes={self.nodes}",
+            *meeting,
+            f"--rdzv-conf=is_host={int(route.here)}",
+            f"--local-addr={route.address}",
+        ]
 
 
 def command(
@@ -66,8 +76,7 @@ def command(
     *,
     binder: Sequence[str] = (),
     mpiexec: str = "mpiexec",
-    cluster: Cluster | None = None,
-    route: Route | None = None,
+    rendezvous: Sequence[str] = (),
     applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
@@ -82,34 +91,22 @@ def command(
         python: the interpreter.
         binder: the command in front of the program that binds each process, see `starter` and `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
-        cluster: several machines; this one alone if None.
-        route: from this machine to the rendezvous.
+        rendezvous: torchrun's options for several machines; none for this one alone.
         torchrun: the module that starts several processes.
         applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or applies else []
-    if settings.processes == 1 and cluster is None:
+    if settings.processes == 1 and not rendezvous:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
         # Forking needs no host name that resolves and no ssh.
         start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), *binder, python]
     else:
-        rendezvous = STANDALONE if cluster is None else _rendezvous(cluster, route)
-        start = [python, "-m", torchrun, *rendezvous, f"--nproc-per-node={settings.processes}"]
+        start = [python, "-m", torchrun, *(rendezvous or STANDALONE), f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
-
-
-def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
-    """Return options of torchrun's rendezvous. Without them it asks for the host's name, which need not resolve."""
-    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
-    options = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
-    options += [f"--rdzv-endpoint={host}:{cluster.port}", "--rdzv-id=autotune"]
-    if route is not None:
-        options += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
-    return options
 
 
 def starter(plan: AffinityPlan, python: str) -> list[str]:
@@ -148,12 +145,12 @@ def from_options(nodes: int | None, endpoint: str | None) -> Cluster | None:
         )
     try:
         found = urlsplit(f"//{endpoint}")
-        host, port = found.hostname, found.port or PORT
-    except ValueError:
-        host, port = None, PORT
-    if host is None or found.netloc != endpoint:
+        host = found.hostname if found.netloc == endpoint and found.port != 0 else None
+    except ValueError:  # no port
+        host = None
+    if host is None:
         raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
-    return Cluster(nodes, host, port)
+    return Cluster(nodes, endpoint, host)
 
 
 def check_slurm(environment: Mapping[str, str]) -> None:

@@ -192,8 +192,7 @@ def _launch(
         first,
         rest,
         sys.executable,
-        cluster=cluster,
-        route=route,
+        rendezvous=cluster.options(route) if cluster and route else (),
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )

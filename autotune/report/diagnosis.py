@@ -101,7 +101,7 @@ def as_json(name: str, found: Diagnosis) -> str:
 def sentence(found: Diagnosis) -> str:
     """Return the verdict, where most of that time goes, and what else takes much of a step."""
     judged = found.verdict
-    if not judged.bound.told:
+    if judged.bound in DOUBTS:
         doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)

@@ -12,7 +12,6 @@ from autotune.knobs.affinity import AffinityPlan
 from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
-    PORT,
     Cluster,
     check_slurm,
     command,
@@ -62,8 +61,7 @@ def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: boo
         "train.py",
         [],
         "py",
-        cluster=Cluster(2, "fd00::1", 1234),
-        route=Route("10.0.0.2", "eth0", here),
+        rendezvous=Cluster(2, "[fd00::1]:1234", "fd00::1").options(Route("10.0.0.2", "eth0", here)),
     )
     meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=autotune"]
     meeting += [f"--rdzv-conf=is_host={int(here)}", "--local-addr=10.0.0.2"]
@@ -103,11 +101,10 @@ def test_one_machine_is_no_cluster(nodes: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "host", "port"),
-    [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
+    ("endpoint", "host"), [("a.b:1234", "a.b"), ("10.0.0.1", "10.0.0.1"), ("[fe80::1]:99", "fe80::1")]
 )
-def test_machines_meet_at_an_endpoint(endpoint: str, host: str, port: int) -> None:
-    assert from_options(2, endpoint) == Cluster(2, host, port)
+def test_machines_meet_at_an_endpoint(endpoint: str, host: str) -> None:
+    assert from_options(2, endpoint) == Cluster(2, endpoint, host)
 
 
 @pytest.mark.parametrize(
