@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.probes import switches
-from autotune.probes.facts import Inventory
+from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.report.notes import named
@@ -42,44 +42,50 @@ class Finding:
     gain: str = UNKNOWN
 
 
-@dataclass(frozen=True)
-class Patient:
-    """All that is known of a machine.
-
-    Attributes:
-        inventory: its facts.
-        load: of other processes.
-        moves_pages: True if the kernel moves pages between NUMA nodes by itself.
-        power: why the CPU frequency is held down, and the battery, in words.
-        temporary: the folder of temporary files.
-    """
-
-    inventory: Inventory
-    load: Load
-    moves_pages: bool = False
-    power: tuple[str, ...] = ()
-    temporary: str = "/tmp"
-
-
 def examine() -> tuple[Finding, ...]:
     """Look at this machine, and for a second at its other processes."""
     system = System()
     inventory, neighbours = probe(system), Neighbours()
     time.sleep(LOOK_SECONDS)
-    load = neighbours.load(inventory.budget.threads)
-    moved, power = switches.moves_pages(system), switches.power(system)
-    return findings(Patient(inventory, load, moved, power, system.env.get("TMPDIR") or "/tmp"))
+    return findings(
+        inventory,
+        neighbours.load(inventory.budget.threads),
+        moves_pages=switches.moves_pages(system),
+        power=switches.power(system),
+        temporary=system.env.get("TMPDIR") or "/tmp",
+    )
 
 
-def findings(patient: Patient) -> tuple[Finding, ...]:
-    """Return everything that costs speed, in the order of the rules."""
-    rules = (_software, _processors, _threads, _folders, _memory, _switches, _gpus)
-    return tuple(found for rule in rules for found in rule(patient))
+def findings(
+    inventory: Inventory,
+    load: Load,
+    *,
+    moves_pages: bool = False,
+    power: tuple[str, ...] = (),
+    temporary: str = "/tmp",
+) -> tuple[Finding, ...]:
+    """Return everything that costs speed.
+
+    Args:
+        inventory: facts about the machine.
+        load: of other processes.
+        moves_pages: True if the kernel moves pages between NUMA nodes by itself.
+        power: why the CPU frequency is held down, and the battery, in words.
+        temporary: the folder of temporary files.
+    """
+    return (
+        *_software(inventory),
+        *_processors(inventory.budget, load),
+        *_threads(inventory),
+        *_folders(inventory, temporary),
+        *_memory(inventory),
+        *_switches(len(inventory.cpu.nodes) if moves_pages else 0, power),
+        *_gpus(inventory),
+    )
 
 
-def _processors(patient: Patient) -> Iterator[Finding]:
+def _processors(budget: CpuBudget, load: Load) -> Iterator[Finding]:
     """Check that the budget's CPUs are free, and that they are whole ones."""
-    load, budget = patient.load, patient.inventory.budget
     if load.taken >= WHOLE_CORE:
         left = max(budget.threads - load.taken, budget.threads / 10)
         names = ", ".join(map(named, load.neighbours[:2])) or "none of them for long"
@@ -100,9 +106,9 @@ def _processors(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _threads(patient: Patient) -> Iterator[Finding]:
+def _threads(inventory: Inventory) -> Iterator[Finding]:
     """Check what the user's environment says of threads."""
-    set_by_user, threads = dict(patient.inventory.software.environment), patient.inventory.budget.threads
+    set_by_user, threads = dict(inventory.software.environment), inventory.budget.threads
     for name in COUNTS:
         value = set_by_user.get(name, "")
         if value.isdecimal() and int(value) != threads:
@@ -115,28 +121,27 @@ def _threads(patient: Patient) -> Iterator[Finding]:
             yield Finding(name, what, f"unset {name}")
 
 
-def _switches(patient: Patient) -> Iterator[Finding]:
-    """Check the switches of the kernel and of power."""
-    nodes = len(patient.inventory.cpu.nodes)
-    if patient.moves_pages and nodes > 1:
+def _switches(nodes: int, power: tuple[str, ...]) -> Iterator[Finding]:
+    """Check the switches of power, and of the kernel, which may move pages between so many ``nodes``."""
+    if nodes > 1:
         what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
         yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
-    for note in patient.power:
+    for note in power:
         battery = "battery" in note
         mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
         yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
+def _memory(inventory: Inventory) -> Iterator[Finding]:
     """Check how memory is taken from the kernel."""
-    software = patient.inventory.software
-    if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
+    software = inventory.software
+    if software.platform == "linux" and not software.allocators and not inventory.gpus:
         yield Finding(
             "allocator",
             "neither tcmalloc nor jemalloc is installed: freed memory goes back to the kernel and is cleared again",
             "apt-get install libtcmalloc-minimal4 (Debian, Ubuntu), or dnf install gperftools-libs",
         )
-    if patient.inventory.memory.transparent_hugepages == "never":
+    if inventory.memory.transparent_hugepages == "never":
         yield Finding(
             "huge-pages",
             "transparent huge pages are off: large tensors need many more entries in the page tables",
@@ -144,9 +149,9 @@ def _memory(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _folders(patient: Patient) -> Iterator[Finding]:
+def _folders(inventory: Inventory, temporary: str) -> Iterator[Finding]:
     """Check the folders through which loader workers hand batches over."""
-    size, folder = patient.inventory.memory.shm_total, patient.temporary
+    size = inventory.memory.shm_total
     if size is not None and size < LEAST_SHM:
         yield Finding(
             "shm",
@@ -154,15 +159,15 @@ def _folders(patient: Patient) -> Iterator[Finding]:
             "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
             "loader workers that do not end with a bus error",
         )
-    if patient.inventory.software.platform == "linux" and not paths.fits(folder):
+    if inventory.software.platform == "linux" and not paths.fits(temporary):
         most = paths.LONGEST_FOLDER
-        what = f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang"
+        what = f"TMPDIR has {len(temporary)} characters: with more than {most}, loader workers fail or hang"
         yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
 
 
-def _gpus(patient: Patient) -> Iterator[Finding]:
+def _gpus(inventory: Inventory) -> Iterator[Finding]:
     """Check that GPUs are free, and that their clocks are."""
-    for gpu in patient.inventory.gpus:
+    for gpu in inventory.gpus:
         if gpu.foreign_processes:
             what = f"other processes ({gpu.foreign_processes}) use GPU {gpu.index}"
             yield Finding("gpu-neighbour", what, "nvidia-smi shows them; end them, or set CUDA_VISIBLE_DEVICES")
@@ -171,9 +176,9 @@ def _gpus(patient: Patient) -> Iterator[Finding]:
             yield Finding("gpu-clocks", what, "nvidia-smi -q -d PERFORMANCE says more; as root: nvidia-smi -pl WATTS")
 
 
-def _software(patient: Patient) -> Iterator[Finding]:
+def _software(inventory: Inventory) -> Iterator[Finding]:
     """Check that PyTorch is there, with all that it needs on this machine."""
-    software, gpus = patient.inventory.software, patient.inventory.gpus
+    software, gpus = inventory.software, inventory.gpus
     if software.torch is None:
         yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
     elif gpus and software.cuda is None:
