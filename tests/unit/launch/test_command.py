@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,77 +35,64 @@ ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (2, 3))))
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
-def test_several_processes_are_counted_out(backend: str) -> None:
-    found = command(Settings(processes=3, backend=backend), "train.py", ["--nproc-per-node=auto"], "py")
-    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=3"]
-    assert found == [*start, "train.py", "--nproc-per-node=auto"]
+TORCHRUN = "py -m torch.distributed.run --standalone --local-addr=127.0.0.1 --nproc-per-node=2"
+ENTRY = "-m autotune.runtime.entry"
+BINDING = "py -m autotune.knobs.binding"
+MEETING = "--rdzv-backend=c10d --rdzv-endpoint=[fd00::1]:1234 --rdzv-id=autotune"
+TWO = Settings(processes=2, threads=4)
 
 
-def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
-    found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", mpiexec="/env/bin/mpiexec")
-    start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.entry"]
-    assert found == [*start, "mpi", "train.py", "-n", "3"]
-
-
-def test_a_script_with_settings_starts_through_our_entry() -> None:
-    entry = ["-m", "autotune.runtime.entry", "gloo", "train.py"]
-    assert command(Settings(), "train.py", [], "py", applies=True) == ["py", *entry]
-    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", applies=True, binder=["bind"])
-    assert found[-7:] == ["bind", "py", "-u", *entry]
+@pytest.mark.parametrize(
+    ("settings", "options", "line"),
+    [
+        (Settings(), {}, "py train.py -n 3"),
+        (Settings(), {"applies": True}, f"py {ENTRY} gloo train.py -n 3"),
+        (Settings(), {"binder": starter(ALONE, "py")}, f"{BINDING} py train.py -n 3"),
+        (TWO, {}, f"{TORCHRUN} train.py -n 3"),
+        (TWO.but(backend="nccl"), {}, f"{TORCHRUN} train.py -n 3"),
+        (TWO, {"binder": starter(LOCAL, "py")}, f"{TORCHRUN} --no-python {BINDING} py -u train.py -n 3"),
+        (TWO, {"binder": ["b"], "applies": True}, f"{TORCHRUN} --no-python b py -u {ENTRY} gloo train.py -n 3"),
+        (
+            TWO.but(backend="mpi"),
+            {"mpiexec": "/env/bin/mpiexec"},
+            f"/env/bin/mpiexec -launcher fork -n 2 py {ENTRY} mpi train.py -n 3",
+        ),
+    ],
+)
+def test_what_starts_a_script(settings: Settings, options: dict[str, Any], line: str) -> None:
+    """Options of the script stay its own."""
+    assert command(settings, "train.py", ["-n", "3"], "py", **options) == line.split()
 
 
 @pytest.mark.parametrize(("processes", "here"), [(1, True), (2, False)])
 def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: bool) -> None:
-    found = command(
-        Settings(processes=processes, backend="gloo" if processes > 1 else None),
-        "train.py",
-        [],
-        "py",
-        rendezvous=Cluster(2, "[fd00::1]:1234", "fd00::1").options(Route("10.0.0.2", "eth0", here)),
-    )
-    meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=autotune"]
-    meeting += [f"--rdzv-conf=is_host={int(here)}", "--local-addr=10.0.0.2"]
-    start = ["py", "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={processes}"]
-    assert found == [*start, "train.py"]
+    rendezvous = Cluster(2, "[fd00::1]:1234", "fd00::1").options(Route("10.0.0.2", "eth0", here))
+    settings = Settings(processes=processes, backend="gloo" if processes > 1 else None)
+    found = command(settings, "train.py", [], "py", rendezvous=rendezvous)
+    meeting = f"--nnodes=2 {MEETING} --rdzv-conf=is_host={int(here)} --local-addr=10.0.0.2"
+    assert found == f"py -m torch.distributed.run {meeting} --nproc-per-node={processes} train.py".split()
 
 
-def test_one_process() -> None:
-    assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
-        ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
-    )
+def test_system_tools_bind_without_this_package() -> None:
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
     assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["taskset", "-c", "2-3"]
-
-
-def test_several_processes() -> None:
-    found = command(Settings(processes=2), "train.py", ["x"], "py", binder=starter(LOCAL, "py"))
-    torchrun = [
-        "py",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        "--nproc-per-node=2",
-        "--no-python",
-    ]
-    assert found == [*torchrun, "py", "-m", "autotune.knobs.binding", "py", "-u", "train.py", "x"]
-    printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
-    assert printed[:7] == torchrun
-    assert printed[7:9] == ["sh", "-c"]
-    assert printed[-4:] == ["py", "-u", "train.py", "x"]
-
-
-@pytest.mark.parametrize("nodes", [None, 1])
-def test_one_machine_is_no_cluster(nodes: int | None) -> None:
-    assert from_options(nodes, None) is None
+    shell, option, cases, name = system_tools(LOCAL)
+    assert (shell, option, name) == ("sh", "-c", "sh")
+    assert '0) set -- taskset -c 0-1 "$@";; 1) set -- taskset -c 2-3 "$@";;' in cases
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "host"), [("a.b:1234", "a.b"), ("10.0.0.1", "10.0.0.1"), ("[fe80::1]:99", "fe80::1")]
+    ("nodes", "endpoint", "cluster"),
+    [
+        (None, None, None),
+        (1, None, None),
+        (2, "a.b:1234", Cluster(2, "a.b:1234", "a.b")),
+        (2, "10.0.0.1", Cluster(2, "10.0.0.1", "10.0.0.1")),
+        (2, "[fe80::1]:99", Cluster(2, "[fe80::1]:99", "fe80::1")),
+    ],
 )
-def test_machines_meet_at_an_endpoint(endpoint: str, host: str) -> None:
-    assert from_options(2, endpoint) == Cluster(2, endpoint, host)
+def test_machines_meet_at_an_endpoint(nodes: int | None, endpoint: str | None, cluster: Cluster | None) -> None:
+    assert from_options(nodes, endpoint) == cluster
 
 
 @pytest.mark.parametrize(
@@ -128,9 +116,6 @@ def test_a_slurm_step_of_several_tasks_on_a_machine_is_refused() -> None:
         check_slurm({"SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "12"})
     check_slurm({"SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "3"})
     check_slurm({"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"})
-
-
-TWO = Settings(processes=2, threads=4)
 
 
 @pytest.mark.parametrize(
