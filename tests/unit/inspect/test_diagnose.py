@@ -31,21 +31,18 @@ SHARES = dict.fromkeys(Part, 0.0) | {Part.PASSES: 0.8, Part.LOADER: 0.15, Part.L
 
 
 class TestContenders:
-    def names(self, settings: Settings = OWN, threads: float = 2.0, **changes: Any) -> list[str]:
-        shares = SHARES | changes.pop("shares", {})
-        return list(contenders(settings, facts(**changes), shares, threads))
-
-    def test_parts_that_can_be_left_out_and_are_worth_it_run(self) -> None:
-        assert self.names() == [STEP, QUARTER, "loader"]
-
     @pytest.mark.parametrize(
-        "changes", [{"unit": "items"}, {"script": "batches", "unit": "steps"}], ids=["tokens", "steps"]
+        ("changes", "names"),
+        [
+            ({}, [STEP, QUARTER, "loader"]),
+            ({"unit": "items"}, [STEP, "loader"]),
+            ({"script": "batches", "unit": "steps"}, [STEP, "loader"]),
+            ({"script": "backward passes"}, [STEP]),
+        ],
+        ids=["worth it", "tokens are not cut into quarters", "nor steps", "no batch shows steps"],
     )
-    def test_only_samples_can_be_cut_into_quarters(self, changes: dict[str, Any]) -> None:
-        assert self.names(**changes) == [STEP, "loader"]
-
-    def test_steps_that_no_batch_shows_run_whole_only(self) -> None:
-        assert self.names(script="backward passes") == [STEP]
+    def test_parts_that_can_be_left_out_and_are_worth_it_run(self, changes: dict[str, Any], names: list[str]) -> None:
+        assert list(contenders(OWN, facts(**changes), SHARES, 2.0)) == names
 
     def test_several_processes_also_run_without_their_exchange(self) -> None:
         own = OWN.but(processes=2, threads=1, backend="gloo")
