@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -47,13 +47,13 @@ class StepClock:
     Attributes:
         part: that runs now; None in the trial's own code.
         loading: seconds in the loader in which this thread ran on a CPU.
-        callers: identities of the user's frames that lead to the training loop.
+        callers: the user's functions that lead to the training loop.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.part: Part | None = Part.LOOP
         self.loading = 0.0
-        self.callers: frozenset[int] = frozenset()
+        self.callers: frozenset[CodeType] = frozenset()
         self._device = device
         self._seconds: defaultdict[Part | None, float] = defaultdict(float)
         self._since = time.perf_counter()
@@ -93,8 +93,7 @@ class StepClock:
     @contextlib.contextmanager
     def load(self, *_: Any) -> Iterator[None]:
         """Count the read of a batch. A script without models computes on it at once."""
-        # Our own frames end with this call, and their identities may be given to others.
-        self.callers = frozenset(id(each) for each in above(sys._getframe()) if is_users(each))
+        self.callers = frozenset(each.f_code for each in above(sys._getframe()) if is_users(each))
         after = Part.PASSES if self._has_read and not self._trained else Part.LOOP
         began, self._has_read = time.thread_time(), True
         try:
@@ -225,14 +224,14 @@ class StackWatch(threading.Thread):
         return found
 
 
-def users_frame(frame: FrameType, part: Part, callers: frozenset[int]) -> FrameType | None:
+def users_frame(frame: FrameType, part: Part, callers: frozenset[CodeType]) -> FrameType | None:
     """Return the outermost of the user's functions that the training loop, or the ``part``, has called; the loop itself
     if it has called none. None for a part that runs no code of the user.
 
     Args:
         frame: the innermost one.
         part: that runs.
-        callers: identities of the frames of the loop and above it.
+        callers: functions of the loop and above it.
     """
     found = None
     for each in above(frame):
@@ -240,7 +239,7 @@ def users_frame(frame: FrameType, part: Part, callers: frozenset[int]) -> FrameT
         if begins and (part is not Part.LOOP or found is not None):
             return found
         if is_users(each):
-            if id(each) in callers:
+            if each.f_code in callers:
                 return found or each
             found = each
     return found
@@ -254,6 +253,6 @@ def above(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Return whether ``frame`` runs the user's own code: none of a library, of Python or of this package."""
+    """Return True if ``frame`` runs the user's own code: none of a library, of Python or of this package."""
     file = frame.f_code.co_filename
     return not (file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES))

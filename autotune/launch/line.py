@@ -71,7 +71,7 @@ class LaunchLine:
 
 
 def is_launcher(word: str) -> bool:
-    """Return whether ``word`` is a launcher's name, or a path to it."""
+    """Return True if ``word`` is a launcher's name, or a path to it."""
     name = os.path.basename(word)
     return name in LAUNCHERS or PYTHON.fullmatch(name) is not None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -163,18 +162,6 @@ class TestStackWatch:
         assert found[Part.LOADER].function == "read_slowly"
         assert (found[Part.LOOP].function, found[Part.LOOP].file) == ("log_metrics", "test_step_clock.py")
         assert 0.5 < found[Part.LOOP].share < 1
-
-    def test_frames_of_the_loader_are_no_callers_of_the_loop(self) -> None:
-        """Seen: a function whose frame took the identity of a frame of ours that had ended was passed over."""
-        training = Training(SimpleNamespace(seconds=0.0))
-        with step_clock(training.loop) as clock:
-            training.loop.next_batch(lambda: None)
-            assert clock.callers == frozenset(map(id, own_frames()))
-
-
-def own_frames() -> list[Any]:
-    """Those of this file and of pytest's plugins, without this function's."""
-    return [each for each in module.above(sys._getframe(1)) if module.is_users(each)]
 
 
 def busy(seconds: float) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.launch.line import OPTIONS, LaunchLine, is_launcher, parse, script, target
-from autotune.trial.target import Script
+from autotune.trial.target import Script, TaskFile
 
 ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
 ON_CPU = {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "bf16"}
@@ -152,3 +152,4 @@ def test_a_task_file_takes_no_launcher(tmp_path: Path, monkeypatch: pytest.Monke
     Path("model.py").write_text("def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(m, b): ...\n")
     with pytest.raises(UsageError, match=r"model\.py is a task file"):
         target("torchrun", ["model.py"])
+    assert isinstance(target("python", ["model.py"]), TaskFile)
