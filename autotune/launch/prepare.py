@@ -86,9 +86,8 @@ class Launch:
 
     def shell(self) -> str:
         """Return one shell line."""
-        return " ".join(
-            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.portable)]
-        )
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
+        return " ".join([*variables, shlex.join(self.portable)])
 
     def start(self) -> None:
         """Become the training."""
@@ -119,19 +118,17 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     settings, notes = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
         return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
-    order, own = _order(profile, level, settings), dict(script.variables)
-    alone = settings.processes == 1 and wishes.cluster is None
-    unchanged = alone and order is None and profile.target.script is not None
-    if unchanged:
-        notes = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
-    if alone and profile.target.ranked and "RANK" not in os.environ:
-        own, notes = torchrun.variables() | own, (*notes, AS_ONE)
-    if unchanged:
-        return _as_it_is(script, *notes, own=own)
+    order, alone = _order(profile, level, settings), settings.processes == 1 and wishes.cluster is None
+    as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
+    by = (AS_ONE,) if as_one else ()
+    if alone and order is None and profile.target.script is not None:
+        said = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
+        return _as_it_is(script, *said, *by, own=as_one)
+    own = as_one | dict(script.variables)
     if profile.target.script is None:
         own |= {PROFILE: str(path.resolve()), LEVEL: level}
     launch = _launch(script, settings, order, own, wishes.cluster, inventory)
-    return replace(launch, notes=(*found, *filter(None, [comparison.sentence]), *notes, *launch.notes))
+    return replace(launch, notes=(*found, *filter(None, [comparison.sentence]), *notes, *by, *launch.notes))
 
 
 def _settings(
@@ -153,7 +150,8 @@ def _settings(
     settings, said = clamp(wanted, inventory)
     alone = _why_alone(profile, script) if settings.processes > 1 and wishes.processes is None else None
     if alone is not None:
-        settings, said = one_process(settings, inventory), (*said, alone)
+        said = (*said, f"{script.name} is started as one process: {alone}")
+        settings = one_process(settings, inventory)
     check_shares(profile, settings, wishes.cluster.nodes if wishes.cluster else 1)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
@@ -276,15 +274,13 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
 
     Processes of a script that neither shares its work nor lets `autotune.load` do so would train side by side.
     """
-    name, tuned = script.name, profile.target.name
+    tuned = profile.target.name
     if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
-        return f"{name} is started as one process: RANK and WORLD_SIZE are yours"
+        return "RANK and WORLD_SIZE are yours"
     if profile.target.script is not None:
-        return None if name == tuned else f"{name} is started as one process: the profile is of {tuned}"
+        return None if script.name == tuned else f"the profile is of {tuned}"
     text = script.path.read_text(errors="replace") if script.path.is_file() else ""
-    if "autotune" in text:
-        return None
-    return f"{name} is started as one process: it does not use autotune.load(), which shares its work out"
+    return None if "autotune" in text else "it does not use autotune.load(), which shares its work out"
 
 
 def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
