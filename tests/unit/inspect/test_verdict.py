@@ -29,10 +29,8 @@ class TestBounds:
         found = bounds(inspection(loader=0.5))[Part.LOADER]
         assert found.value == pytest.approx(2.0, rel=0.02)
         assert 1.5 < found.low < 2.0 < found.high < 2.6
-
-    def test_one_block_bounds_nothing(self) -> None:
-        found = bounds(inspection(noise=(0.0,), loader=0.5))[Part.LOADER]
-        assert (found.low, found.high) == (1.0, math.inf)
+        one_block = bounds(inspection(noise=(0.0,), loader=0.5))[Part.LOADER]
+        assert (one_block.low, one_block.high) == (1.0, math.inf)
 
     def test_rounds_count_if_they_contradict_the_clock(self) -> None:
         """Workers take CPUs from the passes: without a loader the step is faster than its waits explain."""
@@ -123,9 +121,7 @@ class TestVerdict:
 
 class TestCannotTell:
     def test_no_interval_excludes_one(self) -> None:
-        found = inspection(noise=(0.0,), update=0.9)
-        judged = verdict(bounds(found), found, OWN, 0.0)
-        assert judged.bound is Bound.FEW_STEPS
+        assert bound(inspection(noise=(0.0,), update=0.9)) is Bound.FEW_STEPS
 
     @pytest.mark.parametrize(
         ("parts", "settings", "lost", "neighbours", "expected"),
@@ -142,8 +138,7 @@ class TestCannotTell:
     def test_threads_that_wait_for_neighbours_show_nothing_of_the_passes(
         self, parts: dict[str, float], settings: Settings, lost: float, neighbours: float, expected: Bound
     ) -> None:
-        found = inspection(lost=lost, **parts)
-        assert verdict(bounds(found), found, settings, neighbours).bound is expected
+        assert bound(inspection(lost=lost, **parts), neighbours=neighbours, settings=settings) is expected
 
     def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_computing(self) -> None:
         """Seen: compute-bound, of 24 threads on two CPUs."""

@@ -33,11 +33,7 @@ def test_one_line_is_one_line() -> None:
         "fused optimizer | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
         "2 settings did not work, last: host memory ran out [/bold]"
     )
-
-
-def test_the_very_start() -> None:
-    start = live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")
-    assert live.line(start) == "[0 s] starting"
+    assert live.line(live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")) == "[0 s] starting"
 
 
 @pytest.mark.parametrize(
