@@ -250,7 +250,7 @@ def _without(env: Mapping[str, str], names: Sequence[str], prefixes: tuple[str, 
 
 def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
     """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's word."""
-    written = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # 4,2: nested regions have two each
+    written = environment.get("OMP_NUM_THREADS", "").strip()
     threads = int(written) if written.isascii() and written.isdecimal() else 0
     by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
     if threads in (0, settings.threads) or by_torchrun:
