@@ -22,13 +22,14 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.probes.software import matrix_rates
+from autotune.probes.system import System
 from autotune.stats.outcome import Outcome
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Script, recognise_target
-from autotune.tuning.machine import matrix_rates
 from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file, plan
@@ -76,7 +77,7 @@ def _header(runner: Runner, inventory: Inventory, held: plan.Held) -> Header:
         task=facts,
         baseline=baseline_settings(facts, inventory),
         held={name: list(values) for name, values in held.items()},
-        gflops=matrix_rates(),
+        gflops=matrix_rates(System()),
     )
 
 
