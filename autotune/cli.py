@@ -123,14 +123,14 @@ def _tune(target: Target, wishes: Options, started: float, report: Path | None, 
     if report is not None:
         cli_profiles.check_report(report)
     from autotune.profiles.file import to_data
-    from autotune.report import final
+    from autotune.report import result as words
     from autotune.report.live import live_view
     from autotune.tuning import run
 
     with live_view(wishes.seconds(), started) as observe:
         result = run.run(target, wishes, observe, started)
     script = _started(target)
-    say(final.text(result.profile, result.inventory, result.path, result.load, script=script))
+    say(words.text(result.profile, result.inventory, result.path, result.load, script=script))
     if result.note:
         say(f"{result.note}\nThe profile is in {result.path}.")
     if report is not None:
@@ -145,7 +145,7 @@ def _started(target: Target) -> str:
 
     if not isinstance(target, Script):
         return "train.py"
-    return shlex.join(target.line or [*(["-m"] if target.module else []), target.written, *target.arguments])
+    return shlex.join(target.line or target.words)
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)

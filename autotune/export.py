@@ -26,7 +26,7 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
-from autotune.report.levels import batch_note
+from autotune.report.result import batch_note
 
 STARTED = ["python", "-m", TORCHRUN_MODULE]
 WRITTEN = {

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autotune.decoding import decoded
-from autotune.inspect.inspection import Diagnosis, Inspection, Part
-from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of
+from autotune.inspect.verdict import QUARTER, STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts

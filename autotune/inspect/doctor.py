@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.probes import switches
-from autotune.probes.facts import Inventory
+from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.report.notes import named
@@ -21,8 +21,6 @@ LEAST_SHM = 2**30
 WHOLE_CORE = 0.5
 """Processors that other processes must keep busy before that is a finding."""
 UNKNOWN = "unknown; autotune tune measures it"
-VECTORS = {"avx512f": "AVX512", "avx2": "AVX2"}
-"""A CPU's feature and what PyTorch calls kernels that use it, widest first."""
 BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -44,79 +42,73 @@ class Finding:
     gain: str = UNKNOWN
 
 
-@dataclass(frozen=True)
-class Patient:
-    """All that is known of a machine.
-
-    Attributes:
-        inventory: its facts.
-        load: of other processes.
-        moves_pages: True if the kernel moves pages between NUMA nodes by itself.
-        power: why the CPU frequency is held down, and the battery, in words.
-        temporary: the folder of temporary files.
-    """
-
-    inventory: Inventory
-    load: Load
-    moves_pages: bool = False
-    power: tuple[str, ...] = ()
-    temporary: str = "/tmp"
-
-
 def examine() -> tuple[Finding, ...]:
     """Look at this machine, and for a second at its other processes."""
     system = System()
     inventory, neighbours = probe(system), Neighbours()
     time.sleep(LOOK_SECONDS)
-    load = neighbours.load(inventory.budget.threads)
-    moved, power = switches.moves_pages(system), switches.power(system)
-    return findings(Patient(inventory, load, moved, power, system.env.get("TMPDIR") or "/tmp"))
-
-
-def findings(patient: Patient) -> tuple[Finding, ...]:
-    """Return everything that costs speed, in the order of the rules."""
-    rules = (_torch, _neighbour, _quota, _threads, _folders, _memory, _vectors, _kernel, _gpus, _compiler)
-    return tuple(found for rule in rules for found in rule(patient))
-
-
-def _torch(patient: Patient) -> Iterator[Finding]:
-    software = patient.inventory.software
-    if software.torch is None:
-        yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
-    elif patient.inventory.gpus and software.cuda is None:
-        name = patient.inventory.gpus[0].name
-        yield Finding("torch-cuda", f"{name} is there, but this PyTorch was built without CUDA", "pip install torch")
-
-
-def _neighbour(patient: Patient) -> Iterator[Finding]:
-    load, threads = patient.load, patient.inventory.budget.threads
-    if load.taken >= WHOLE_CORE:
-        left = max(threads - load.taken, threads / 10)
-        names = ", ".join(map(named, load.neighbours[:2])) or "none of them for long"
-        yield Finding(
-            "neighbour",
-            f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",
-            "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
-            f"up to {threads / left:.1f}x if all CPUs are used",
-        )
-
-
-def _quota(patient: Patient) -> Iterator[Finding]:
-    budget = patient.inventory.budget
-    if budget.quota is None or budget.quota >= len(budget.cpus) or budget.quota == int(budget.quota):
-        return
-    whole = max(1, round(budget.quota + 0.5))
-    fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
-    yield Finding(
-        "cpu-quota",
-        f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
-        f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
-        fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
+    return findings(
+        inventory,
+        neighbours.load(inventory.budget.threads),
+        moves_pages=switches.moves_pages(system),
+        power=switches.power(system),
+        temporary=system.env.get("TMPDIR") or "/tmp",
     )
 
 
-def _threads(patient: Patient) -> Iterator[Finding]:
-    set_by_user, threads = dict(patient.inventory.software.environment), patient.inventory.budget.threads
+def findings(
+    inventory: Inventory,
+    load: Load,
+    *,
+    moves_pages: bool = False,
+    power: tuple[str, ...] = (),
+    temporary: str = "/tmp",
+) -> tuple[Finding, ...]:
+    """Return everything that costs speed.
+
+    Args:
+        inventory: facts about the machine.
+        load: of other processes.
+        moves_pages: True if the kernel moves pages between NUMA nodes by itself.
+        power: why the CPU frequency is held down, and the battery, in words.
+        temporary: the folder of temporary files.
+    """
+    return (
+        *_software(inventory),
+        *_processors(inventory.budget, load),
+        *_threads(inventory),
+        *_folders(inventory, temporary),
+        *_memory(inventory),
+        *_switches(len(inventory.cpu.nodes) if moves_pages else 0, power),
+        *_gpus(inventory),
+    )
+
+
+def _processors(budget: CpuBudget, load: Load) -> Iterator[Finding]:
+    """Check that the budget's CPUs are free, and that they are whole ones."""
+    if load.taken >= WHOLE_CORE:
+        left = max(budget.threads - load.taken, budget.threads / 10)
+        names = ", ".join(map(named, load.neighbours[:2])) or "none of them for long"
+        yield Finding(
+            "neighbour",
+            f"other processes keep {load.taken:.1f} of {budget.threads} CPUs busy: {names}",
+            "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
+            f"up to {budget.threads / left:.1f}x if all CPUs are used",
+        )
+    if budget.quota is not None and budget.quota < len(budget.cpus) and budget.quota != int(budget.quota):
+        whole = max(1, round(budget.quota + 0.5))
+        fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
+        yield Finding(
+            "cpu-quota",
+            f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: its fraction only makes threads wait",
+            f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
+            fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
+        )
+
+
+def _threads(inventory: Inventory) -> Iterator[Finding]:
+    """Check what the user's environment says of threads."""
+    set_by_user, threads = dict(inventory.software.environment), inventory.budget.threads
     for name in COUNTS:
         value = set_by_user.get(name, "")
         if value.isdecimal() and int(value) != threads:
@@ -129,31 +121,27 @@ def _threads(patient: Patient) -> Iterator[Finding]:
             yield Finding(name, what, f"unset {name}")
 
 
-def _folders(patient: Patient) -> Iterator[Finding]:
-    """Check the folders through which loader workers hand batches over."""
-    size, folder = patient.inventory.memory.shm_total, patient.temporary
-    if size is not None and size < LEAST_SHM:
-        yield Finding(
-            "shm",
-            f"/dev/shm holds {size / 2**20:.0f} MiB: loader workers hand batches over in it",
-            "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
-            "loader workers that do not end with a bus error",
-        )
-    if patient.inventory.software.platform == "linux" and not paths.fits(folder):
-        most = paths.LONGEST_FOLDER
-        what = f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang"
-        yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
+def _switches(nodes: int, power: tuple[str, ...]) -> Iterator[Finding]:
+    """Check the switches of power, and of the kernel, which may move pages between so many ``nodes``."""
+    if nodes > 1:
+        what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
+        yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
+    for note in power:
+        battery = "battery" in note
+        mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
+        yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
-    software = patient.inventory.software
-    if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
+def _memory(inventory: Inventory) -> Iterator[Finding]:
+    """Check how memory is taken from the kernel."""
+    software = inventory.software
+    if software.platform == "linux" and not software.allocators and not inventory.gpus:
         yield Finding(
             "allocator",
             "neither tcmalloc nor jemalloc is installed: freed memory goes back to the kernel and is cleared again",
             "apt-get install libtcmalloc-minimal4 (Debian, Ubuntu), or dnf install gperftools-libs",
         )
-    if patient.inventory.memory.transparent_hugepages == "never":
+    if inventory.memory.transparent_hugepages == "never":
         yield Finding(
             "huge-pages",
             "transparent huge pages are off: large tensors need many more entries in the page tables",
@@ -161,32 +149,25 @@ def _memory(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _vectors(patient: Patient) -> Iterator[Finding]:
-    features, used = patient.inventory.cpu.features, patient.inventory.software.vectors
-    widest = next((name for feature, name in VECTORS.items() if feature in features), None)
-    order = ("DEFAULT", *reversed(VECTORS.values()))
-    if widest and used in order and order.index(used) < order.index(widest):
+def _folders(inventory: Inventory, temporary: str) -> Iterator[Finding]:
+    """Check the folders through which loader workers hand batches over."""
+    size = inventory.memory.shm_total
+    if size is not None and size < LEAST_SHM:
         yield Finding(
-            "vectors",
-            f"this CPU has {widest}, but PyTorch uses {used}",
-            "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
-            "elementwise operators: up to 2x for each step",
+            "shm",
+            f"/dev/shm holds {size / 2**20:.0f} MiB: loader workers hand batches over in it",
+            "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
+            "loader workers that do not end with a bus error",
         )
+    if inventory.software.platform == "linux" and not paths.fits(temporary):
+        most = paths.LONGEST_FOLDER
+        what = f"TMPDIR has {len(temporary)} characters: with more than {most}, loader workers fail or hang"
+        yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
 
 
-def _kernel(patient: Patient) -> Iterator[Finding]:
-    nodes = len(patient.inventory.cpu.nodes)
-    if patient.moves_pages and nodes > 1:
-        what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
-        yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
-    for note in patient.power:
-        battery = "battery" in note
-        mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
-        yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
-
-
-def _gpus(patient: Patient) -> Iterator[Finding]:
-    for gpu in patient.inventory.gpus:
+def _gpus(inventory: Inventory) -> Iterator[Finding]:
+    """Check that GPUs are free, and that their clocks are."""
+    for gpu in inventory.gpus:
         if gpu.foreign_processes:
             what = f"other processes ({gpu.foreign_processes}) use GPU {gpu.index}"
             yield Finding("gpu-neighbour", what, "nvidia-smi shows them; end them, or set CUDA_VISIBLE_DEVICES")
@@ -195,8 +176,14 @@ def _gpus(patient: Patient) -> Iterator[Finding]:
             yield Finding("gpu-clocks", what, "nvidia-smi -q -d PERFORMANCE says more; as root: nvidia-smi -pl WATTS")
 
 
-def _compiler(patient: Patient) -> Iterator[Finding]:
-    software = patient.inventory.software
+def _software(inventory: Inventory) -> Iterator[Finding]:
+    """Check that PyTorch is there, with all that it needs on this machine."""
+    software, gpus = inventory.software, inventory.gpus
+    if software.torch is None:
+        yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
+    elif gpus and software.cuda is None:
+        what = f"{gpus[0].name} is there, but this PyTorch was built without CUDA"
+        yield Finding("torch-cuda", what, "pip install torch")
     if software.torch is not None and software.compiler is None:
         what = f"torch.compile cannot be used: {software.compiler_reason}"
         yield Finding("compiler", what, "apt-get install g++ python3-dev")

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.profiler import profile
 
-from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
 from autotune.inspect.step_clock import StackWatch, step_clock
+from autotune.inspect.verdict import Bound, Inspection, Part, Roofline
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
 
@@ -55,7 +55,7 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
     return asdict(replace(found, roofline=roofline(operators, rates)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Operator:
     """All calls of an operator with one set of input shapes in one step, under PyTorch's profiler.
 
@@ -133,17 +133,15 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[list[Operator]]:
         own = found.setdefault(key, Operator(event.name))
         # The profiler's time on a CPU goes on while the thread has none.
         micros = max(running * event.self_cpu_time_total, event.self_device_time_total)
-        found[key] = replace(
-            own,
-            calls=own.calls + 1 / steps,
-            seconds=own.seconds + micros / 1e6 / steps,
-            flops=own.flops + (event.flops or 0) / steps,
-            bytes=own.bytes + (max(0, allocated) + size * sum(map(math.prod, shapes))) / steps,
-            fresh=own.fresh + (allocated if allocated >= FRESH else 0) / steps,
-        )
+        own.calls += 1 / steps
+        own.seconds += micros / 1e6 / steps
+        own.flops += (event.flops or 0) / steps
+        own.bytes += (max(0, allocated) + size * sum(map(math.prod, shapes))) / steps
+        own.fresh += (allocated if allocated >= FRESH else 0) / steps
     share = min(1.0, cleared / steps / max(1.0, sum(each.fresh for each in found.values())))
-    passes = (each for (_, _, elsewhere), each in found.items() if not elsewhere)
-    return [replace(each, fresh=share * each.fresh) for each in passes]
+    for each in found.values():
+        each.fresh *= share
+    return [each for (_, _, elsewhere), each in found.items() if not elsewhere]
 
 
 def _profile() -> profile:

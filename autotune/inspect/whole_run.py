@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
+import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,6 +24,7 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 ENDS = 2
 """Ends of epochs that are enough."""
 LEAST_STEPS = 3
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
@@ -32,8 +36,8 @@ def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         pace: seconds of a step.
     """
     stack = list(above(sys._getframe()))
-    loops, in_all = _loops(filter(is_users, stack)), adapters.steps_of_run(stack)
-    epoch, begun = length(loop.loader), [each.position for each in loops]
+    loops, in_all = Loops.around(filter(is_users, stack)), adapters.steps_of_run(stack)
+    epoch = length(loop.loader)
     too_far = epoch is not None and epoch * pace > loop.spec.max_seconds
     seconds, ends = list[float](), list[bool]()
     until = time.perf_counter() + loop.spec.max_seconds
@@ -41,7 +45,7 @@ def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         loop.interrupted = False
         seconds.append((yield from loop.timed(1)))
         ends.append(loop.interrupted)
-    steps = in_all or _steps(loops, begun, len(seconds), epoch)
+    steps = in_all or loops.steps(len(seconds), epoch)
     step, share = made_up(seconds, ends, None if epoch and steps and steps < epoch else epoch)
     return {"step_seconds": step, "other_share": share, "steps": steps}
 
@@ -51,80 +55,78 @@ def _is_enough(ends: list[bool], too_far: bool) -> bool:
 
 
 @dataclass
-class _Loop:
-    """A ``for`` loop over a range that a frame is in.
+class Loops:
+    """The ``for`` loops over ranges around a training step.
 
     Attributes:
-        values: of the range.
-        passes: whether an epoch of the training loader is inside.
+        ranges: outermost first; none if they are not known, or if there are loops of another kind.
+        passes: True if an epoch of the training loader is inside.
+        innermost: the frame of the innermost, and its variable.
+        begun: turns that it had made when it was looked at.
     """
 
-    frame: FrameType
-    variable: str
-    values: range
-    passes: bool
+    ranges: list[range]
+    passes: bool = False
+    innermost: tuple[FrameType, str] | None = None
+    begun: int = 0
 
-    @property
-    def position(self) -> int:
-        """Values that it has taken so far."""
-        value = self.frame.f_locals.get(self.variable)
-        return self.values.index(value) if isinstance(value, int) and value in self.values else 0
-
-
-def _steps(loops: list[_Loop], begun: list[int], made: int, epoch: int | None) -> int | None:
-    """Return the steps of the whole run: what ``loops`` make, outermost first; None if they do not show it.
-
-    Args:
-        loops: around the step.
-        begun: the position of each before ``made`` steps were made.
-        made: steps.
-        epoch: steps of an epoch.
-    """
-    total = 1
-    for each in loops:
-        total *= len(each.values)
-    if not loops:
-        return None
-    if loops[-1].passes:
-        return total * epoch if epoch else None
-    turns = loops[-1].position - begun[-1]
-    return round(total * made / turns) if turns > 0 else None
-
-
-def _loops(stack: Iterable[FrameType]) -> list[_Loop]:
-    """Return the loops over ranges that ``stack``, innermost frame first, is in; none if there are loops of another
-    kind. The outermost comes first."""
-    found: list[_Loop] = []
-    passes = False
-    for frame in stack:
-        for loop in _around(frame):
+    @classmethod
+    def around(cls, stack: Iterable[FrameType]) -> Loops:
+        """Return the loops that ``stack``, innermost frame first, is in."""
+        found = cls([])
+        for frame, loop in ((each, loop) for each in stack for loop in _loops(each)):
             values = _values(loop, frame)
             if isinstance(values, range) and isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
-                found.insert(0, _Loop(frame, loop.target.id, values, passes))
-            elif isinstance(values, DataLoader) and not found:
-                passes = True
+                found.ranges.insert(0, values)
+                found.innermost = found.innermost or (frame, loop.target.id)
+            elif isinstance(values, DataLoader) and not found.ranges:
+                found.passes = True
             else:
-                return []
+                return cls([])
+        found.begun = found.turns()
+        return found
+
+    def turns(self) -> int:
+        """Return how many turns the innermost range has made."""
+        if self.innermost is None:
+            return 0
+        frame, variable = self.innermost
+        value, values = frame.f_locals.get(variable), self.ranges[-1]
+        return values.index(value) if isinstance(value, int) and value in values else 0
+
+    def steps(self, made: int, epoch: int | None) -> int | None:
+        """Return the steps of the whole run; None if the loops do not show it.
+
+        Args:
+            made: steps since the loops were looked at.
+            epoch: steps of an epoch.
+        """
+        if not self.ranges:
+            return None
+        total = math.prod(map(len, self.ranges))
+        if self.passes:
+            return total * epoch if epoch else None
+        turns = self.turns() - self.begun
+        return round(total * made / turns) if turns > 0 else None
+
+
+def _loops(frame: FrameType) -> list[ast.For | ast.While]:
+    """Return the loops of its function that ``frame`` is in, innermost first."""
+    found: list[ast.For | ast.While] = []
+    for node in _blocks(frame.f_code.co_filename):  # what is inside comes later
+        if node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            found = [] if isinstance(node, FUNCTIONS) else [node, *found]
     return found
 
 
-def _around(frame: FrameType) -> Iterator[ast.For | ast.While]:
-    """Yield the loops of its function that ``frame`` is in, innermost first."""
+@functools.cache
+def _blocks(file: str) -> list[Any]:
+    """Return all loops and functions in ``file``; none if it cannot be read."""
     try:
-        with open(frame.f_code.co_filename, "rb") as file:
-            tree = ast.parse(file.read())
+        tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        and node.lineno <= frame.f_lineno <= (node.end_lineno or 0)
-    ]
-    for node in reversed(around):  # `ast.walk` comes to what is inside later
-        if not isinstance(node, ast.For | ast.While):
-            return
-        yield node
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While, *FUNCTIONS))]
 
 
 def _values(loop: ast.For | ast.While, frame: FrameType) -> Any:

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS, MPIEXEC
@@ -24,10 +25,8 @@ STARTER = "autotune.knobs.binding"
 
 TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"
 """PyTorch's own, and one that leaves with the exit status of the process that failed."""
-STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
+STANDALONE = ("--standalone", "--local-addr=127.0.0.1")
 """By default torchrun uses the host name as rendezvous, which need not resolve."""
-PORT = 29400
-"""torchrun's own default for its rendezvous."""
 JOB_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK"),
     *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "AUTOTUNE_BINDING"),
@@ -49,12 +48,24 @@ class Cluster:
 
     Attributes:
         nodes: how many, this one included.
-        host, port: torchrun's rendezvous; the host is one of the machines.
+        endpoint: torchrun's rendezvous, ``HOST[:PORT]``.
+        host: one of the machines, where they meet.
     """
 
     nodes: int
+    endpoint: str
     host: str
-    port: int = PORT
+
+    def options(self, route: Route) -> list[str]:
+        """Return options of torchrun's rendezvous. Without ``route`` it asks for the host's name, which need not
+        resolve."""
+        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=autotune"]
+        return [
+            f"--nnodes={self.nodes}",
+            *meeting,
+            f"--rdzv-conf=is_host={int(route.here)}",
+            f"--local-addr={route.address}",
+        ]
 
 
 def command(
@@ -65,8 +76,7 @@ def command(
     *,
     binder: Sequence[str] = (),
     mpiexec: str = "mpiexec",
-    cluster: Cluster | None = None,
-    route: Route | None = None,
+    rendezvous: Sequence[str] = (),
     applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
@@ -81,34 +91,22 @@ def command(
         python: the interpreter.
         binder: the command in front of the program that binds each process, see `starter` and `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
-        cluster: several machines; this one alone if None.
-        route: from this machine to the rendezvous.
+        rendezvous: torchrun's options for several machines; none for this one alone.
         torchrun: the module that starts several processes.
         applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or applies else []
-    if settings.processes == 1 and cluster is None:
+    if settings.processes == 1 and not rendezvous:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
         # Forking needs no host name that resolves and no ssh.
         start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), *binder, python]
     else:
-        rendezvous = STANDALONE if cluster is None else _rendezvous(cluster, route)
-        start = [python, "-m", torchrun, *rendezvous, f"--nproc-per-node={settings.processes}"]
+        start = [python, "-m", torchrun, *(rendezvous or STANDALONE), f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
-
-
-def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
-    """Return options of torchrun's rendezvous. Without them it asks for the host's name, which need not resolve."""
-    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
-    options = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
-    options += [f"--rdzv-endpoint={host}:{cluster.port}", "--rdzv-id=autotune"]
-    if route is not None:
-        options += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
-    return options
 
 
 def starter(plan: AffinityPlan, python: str) -> list[str]:
@@ -145,8 +143,14 @@ def from_options(nodes: int | None, endpoint: str | None) -> Cluster | None:
         raise UsageError(
             f"--nnodes {nodes}: say where the machines meet: --rdzv-endpoint HOST:PORT (one of them, the same on all)"
         )
-    host, port = _split(endpoint)
-    return Cluster(nodes, host, port)
+    try:
+        found = urlsplit(f"//{endpoint}")
+        host = found.hostname if found.netloc == endpoint and found.port != 0 else None
+    except ValueError:  # no port
+        host = None
+    if host is None:
+        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
+    return Cluster(nodes, endpoint, host)
 
 
 def check_slurm(environment: Mapping[str, str]) -> None:
@@ -160,47 +164,22 @@ def check_slurm(environment: Mapping[str, str]) -> None:
         )
 
 
-def _split(endpoint: str) -> tuple[str, int]:
-    """Return ``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
-    found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)
-    if found is None or int(found[2] or PORT) > 65535:
-        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
-    return found[1].strip("[]"), int(found[2] or PORT)
-
-
 # Environment ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class KeptVariable:
-    """A variable that the user set. It stays, and the tuned value is not used."""
-
-    name: str
-    value: str
-    tuned: str
-
-    @property
-    def note(self) -> str:
-        """One line for people."""
-        return f"{self.name}={self.value} is yours and stays; tuned would be {self.tuned}. Unset it to use the profile."
-
-
-@dataclass(frozen=True)
 class Environment:
-    """Variables to add to the base environment, those of the user that stay, and knobs that could not be applied."""
+    """Variables to add to the base environment, and what could not be set."""
 
     set: dict[str, str]
-    kept: tuple[KeptVariable, ...] = ()
+    kept: tuple[str, ...] = ()
+    """A sentence for each variable that the user set, which stays in place of the tuned value."""
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)``."""
 
 
 def environment(
-    settings: Settings,
-    inventory: Inventory,
-    base_env: Mapping[str, str],
-    *,
-    interface: str | None = None,
+    settings: Settings, inventory: Inventory, base_env: Mapping[str, str], *, interface: str | None = None
 ) -> Environment:
     """Return the variables that each training process on this machine starts with.
 
@@ -212,23 +191,45 @@ def environment(
     """
     # torchrun would set this to 1; one process sets its threads itself.
     wanted = {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
-    wanted.update(_interface(settings, inventory, interface))
-    waiting, others = _waiting(settings, base_env)
-    wanted.update(waiting)
+    wanted |= _interface(settings, inventory, interface)
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
-    kept = [
-        KeptVariable(name, base_env[name], value)
-        for name, value in wanted.items()
-        if base_env.get(name, value) != value
-    ]
-    kept += others
-    library = preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""))
-    if library.value is not None:
-        chosen["LD_PRELOAD"] = library.value
-    if library.users:
-        kept.append(KeptVariable("LD_PRELOAD", library.users, settings.allocator))
-    missing = (("allocator", library.reason),) if library.reason else ()
-    return Environment(chosen, tuple(kept), missing)
+    kept = {name: value for name, value in wanted.items() if base_env.get(name, value) != value}
+    policy = settings.omp_wait_policy
+    own_policy = own_waiting(policy, base_env)
+    if policy != "default" and own_policy is not None:
+        kept[own_policy] = policy if own_policy == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}"
+    elif policy != "default" and OMP_WAIT_POLICY not in base_env:
+        chosen[OMP_WAIT_POLICY] = policy
+    preloaded, missing = base_env.get("LD_PRELOAD", ""), ""
+    if _ALLOCATOR.search(preloaded) and settings.allocator not in preloaded:
+        kept["LD_PRELOAD"] = settings.allocator
+    elif not _ALLOCATOR.search(preloaded) and settings.allocator != "default":
+        library, missing = _library(settings.allocator, inventory)
+        chosen |= {"LD_PRELOAD": ":".join(filter(None, (preloaded, library)))} if library else {}
+    notes = (
+        f"{name}={base_env[name]} is yours and stays; tuned would be {value}. Unset it to use the profile."
+        for name, value in kept.items()
+    )
+    return Environment(chosen, tuple(notes), (("allocator", missing),) if missing else ())
+
+
+def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
+    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
+    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
+    variable = BACKENDS[backend].interface_variable if backend else None
+    return {variable: interface or LOOPBACK} if variable else {}
+
+
+def _library(allocator: str, inventory: Inventory) -> tuple[str, str]:
+    """Return the library of ``allocator``, or an empty one and why it cannot be preloaded.
+
+    A profile holds a word, never a path. The library is the one that the probes of this machine found; they list only
+    libraries that nobody but root can change.
+    """
+    if inventory.software.platform != "linux":
+        return "", f"{allocator} is preloaded on Linux only"
+    found = (each.library for each in inventory.software.allocators if each.name == allocator)
+    return next(((library, "") for library in found), ("", f"{allocator} is not installed here"))
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:
@@ -249,64 +250,10 @@ def _without(env: Mapping[str, str], names: Sequence[str], prefixes: tuple[str, 
 
 def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
     """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's word."""
-    try:
-        threads = int(environment.get("OMP_NUM_THREADS", ""))
-    except ValueError:
-        return settings, ()
+    written = environment.get("OMP_NUM_THREADS", "").strip()
+    threads = int(written) if written.isascii() and written.isdecimal() else 0
     by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
-    if threads < 1 or threads == settings.threads or by_torchrun:
+    if threads in (0, settings.threads) or by_torchrun:
         return settings, ()
-    return settings.but(threads=threads), (
-        f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
-    )
-
-
-def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:
-    """Return how OpenMP's threads wait, and the user's own variable that decides it otherwise."""
-    policy = settings.omp_wait_policy
-    if policy == "default":
-        return {}, []
-    own = own_waiting(policy, base_env)
-    if own is None:
-        return ({} if OMP_WAIT_POLICY in base_env else {OMP_WAIT_POLICY: policy}), []
-    return {}, [KeptVariable(own, base_env[own], policy if own == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}")]
-
-
-def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
-    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
-    variable = BACKENDS[backend].interface_variable if backend else None
-    return {variable: interface or LOOPBACK} if variable else {}
-
-
-@dataclass(frozen=True)
-class Preload:
-    """The new ``LD_PRELOAD``, or why it stays.
-
-    Attributes:
-        value: the variable's new value; None leaves it alone.
-        users: the user's own value if it already holds another allocator.
-        reason: why the wanted allocator is not used; empty if it is used, or if none is wanted.
-    """
-
-    value: str | None = None
-    users: str = ""
-    reason: str = ""
-
-
-def preload(name: str, inventory: Inventory, present: str) -> Preload:
-    """Return ``LD_PRELOAD`` for allocator ``name``. What is ``present`` in it stays.
-
-    A profile holds a word, never a path. The library is the one that the probes of this machine found; they list only
-    libraries that nobody but root can change.
-    """
-    if _ALLOCATOR.search(present):
-        return Preload() if name in present else Preload(users=present)
-    if name == "default":
-        return Preload()
-    if inventory.software.platform != "linux":
-        return Preload(reason=f"{name} is preloaded on Linux only")
-    library = next((found.library for found in inventory.software.allocators if found.name == name), None)
-    if library is None:
-        return Preload(reason=f"{name} is not installed here")
-    return Preload(value=":".join(part for part in (present, library) if part))
+    note = f"OMP_NUM_THREADS={written} is kept; the profile would use {settings.threads} threads"
+    return settings.but(threads=threads), (note,)

@@ -25,29 +25,24 @@ MODULES = {
 }
 """Launchers that are started with ``python -m``."""
 
-FLAG, VALUE = False, True
-Table = Mapping[str, bool]
-PYTHON_OPTIONS: Table = {"-u": FLAG, "-B": FLAG, "-m": FLAG}
-TORCHRUN_OPTIONS: Table = dict.fromkeys(("--standalone", "-m", "--module"), FLAG) | dict.fromkeys(
-    "--nproc-per-node --nnodes --node-rank --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts"
-    " --monitor-interval --start-method --role --log-dir -r --redirects -t --tee --master-addr --master-port"
-    " --local-addr".split(),
-    VALUE,
-)
-ACCELERATE_OPTIONS: Table = dict.fromkeys(("--cpu", "--multi-gpu", "-m", "--module", "-q", "--quiet"), FLAG) | (
-    dict.fromkeys(
+MPI_OPTIONS = ("--oversubscribe --allow-run-as-root", "-n -np --np")
+OPTIONS = {
+    "python": ("-u -B -m", ""),
+    "torchrun": (
+        "--standalone -m --module",
+        "--nproc-per-node --nnodes --node-rank --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts"
+        " --monitor-interval --start-method --role --log-dir -r --redirects -t --tee --master-addr --master-port"
+        " --local-addr",
+    ),
+    "accelerate launch": (
+        "--cpu --multi-gpu -m --module -q --quiet",
         "--num-processes --num-machines --machine-rank --mixed-precision --num-cpu-threads-per-process"
-        " --main-process-ip --main-process-port --config-file".split(),
-        VALUE,
-    )
-)
-MPIEXEC_OPTIONS: Table = {
-    "-n": VALUE,
-    "-np": VALUE,
-    "--np": VALUE,
-    "--oversubscribe": FLAG,
-    "--allow-run-as-root": FLAG,
+        " --main-process-ip --main-process-port --config-file",
+    ),
+    "mpiexec": MPI_OPTIONS,
+    "mpirun": MPI_OPTIONS,
 }
+"""The options of each launcher: flags, and those that take a value."""
 LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
 """Accelerate's kinds of training that its options say in full."""
 
@@ -76,7 +71,7 @@ class LaunchLine:
 
 
 def is_launcher(word: str) -> bool:
-    """Return whether ``word`` is a launcher's name, or a path to it."""
+    """Return True if ``word`` is a launcher's name, or a path to it."""
     name = os.path.basename(word)
     return name in LAUNCHERS or PYTHON.fullmatch(name) is not None
 
@@ -108,16 +103,15 @@ def target(written: str, arguments: Sequence[str], *, module: bool = False, netw
         UsageError: there is no such file, or the launch line is not understood.
         ContractError: a task file lacks something.
     """
-    words = (written, *arguments)
-    line = None if module else parse(words)
-    if line is None:
-        return recognise_target(written, arguments, module=module, network=network)
+    line = _line(written, arguments, module)
     found = recognise_target(line.script, line.arguments, module=line.module, network=network)
-    if isinstance(found, TaskFile):
+    if not isinstance(found, TaskFile):
+        return _launched(found, line, (written, *arguments))
+    if line.launcher is not None:
         raise UsageError(
             f"{line.script} is a task file, which is tuned without a launcher: autotune tune {line.script}"
         )
-    return _launched(found, line, words)
+    return found
 
 
 def script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:
@@ -126,11 +120,14 @@ def script(written: str, arguments: Sequence[str], *, module: bool = False) -> S
     Raises:
         UsageError: there is no such script, or the launch line is not understood.
     """
-    words = (written, *arguments)
-    line = None if module else parse(words)
-    if line is None:
-        return started_script(written, arguments, module=module)
-    return _launched(started_script(line.script, line.arguments, module=line.module), line, words)
+    line = _line(written, arguments, module)
+    found = started_script(line.script, line.arguments, module=line.module)
+    return _launched(found, line, (written, *arguments))
+
+
+def _line(written: str, arguments: Sequence[str], module: bool) -> LaunchLine:
+    found = None if module else parse((written, *arguments))
+    return found or LaunchLine(written, tuple(arguments), module)
 
 
 def _launched(found: Script, line: LaunchLine, words: tuple[str, ...]) -> Script:
@@ -148,7 +145,7 @@ def _launched(found: Script, line: LaunchLine, words: tuple[str, ...]) -> Script
 
 
 def _python(words: Sequence[str]) -> LaunchLine:
-    options, rest = _options("python", PYTHON_OPTIONS, words[1:], last="-m")
+    options, rest = _options("python", words[1:], last="-m")
     module = "-m" in options
     if module and rest[0] in MODULES:
         launcher = (*MODULES[rest[0]], *rest[1:])
@@ -160,7 +157,7 @@ def _python(words: Sequence[str]) -> LaunchLine:
 
 
 def _torchrun(words: Sequence[str]) -> LaunchLine:
-    options, rest = _options("torchrun", TORCHRUN_OPTIONS, words)
+    options, rest = _options("torchrun", words)
     if options.get("--nnodes", "1") not in ("1", "1:1"):
         raise UsageError(f"torchrun --nnodes={options['--nnodes']}: autotune takes the launch line of one machine")
     processes = _count("torchrun --nproc-per-node", options.get("--nproc-per-node", "1"))
@@ -170,7 +167,7 @@ def _torchrun(words: Sequence[str]) -> LaunchLine:
 
 
 def _mpiexec(name: str, words: Sequence[str]) -> LaunchLine:
-    options, rest = _options(name, MPIEXEC_OPTIONS, words)
+    options, rest = _options(name, words)
     if not PYTHON.fullmatch(os.path.basename(rest[0])):
         raise UsageError(f"{name} starts {rest[0]} here: give a line that starts Python, {name} -n 2 python train.py")
     numbers = [_count(f"{name} -n", str(options[each])) for each in ("-n", "-np", "--np") if each in options]
@@ -181,7 +178,7 @@ def _mpiexec(name: str, words: Sequence[str]) -> LaunchLine:
 
 def _accelerate(words: Sequence[str]) -> LaunchLine:
     """Read the line as Accelerate does: without ``--multi-gpu`` it starts one process."""
-    options, rest = _options("accelerate launch", ACCELERATE_OPTIONS, words)
+    options, rest = _options("accelerate launch", words)
     said = _config(options.get("--config-file"), needed="--cpu" not in options)
     if options.get("--num-machines", said.get("num_machines", "1")) != "1":
         raise UsageError("accelerate launch --num_machines: autotune takes the launch line of one machine")
@@ -228,27 +225,27 @@ def _config(named: str | None, *, needed: bool) -> dict[str, str]:
     return {key: str(value) for key, value in said.items()}
 
 
-def _options(name: str, table: Table, words: Sequence[str], last: str = "") -> tuple[dict[str, str], list[str]]:
-    """Return the options of launcher ``name`` by their names in ``table``, and the words from the script on.
+def _options(name: str, words: Sequence[str], last: str = "") -> tuple[dict[str, str], list[str]]:
+    """Return the options of launcher ``name`` by their names in `OPTIONS`, and the words from the script on.
 
     Args:
         name: of the launcher.
-        table: its options, and whether each takes a value.
         words: that follow the launcher.
         last: the option after which the script comes at once.
     """
     found: dict[str, str] = {}
+    flags, values = (options.split() for options in OPTIONS[name])
     rest = list(words)
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         option, equals, value = word.partition("=")
         option = "--" + option[2:].replace("_", "-") if option.startswith("--") else option
-        if option not in table:
-            hint = did_you_mean(option, table)
+        if option not in (*flags, *values):
+            hint = did_you_mean(option, (*flags, *values))
             raise UsageError(f"{name} {word}: autotune does not know this option, which may change the training{hint}")
-        if table[option] == FLAG and equals:
+        if option in flags and equals:
             raise UsageError(f"{name} {word}: the option takes no value")
-        if table[option] == VALUE and not equals:
+        if option in values and not equals:
             if not rest:
                 raise UsageError(f"{name} {word}: a value must follow")
             value = rest.pop(0)

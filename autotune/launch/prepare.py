@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, overrides
 from autotune.errors import UsageError
@@ -20,7 +19,6 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     OUR_TORCHRUN,
     Cluster,
-    Environment,
     command,
     environment,
     own_threads,
@@ -44,17 +42,16 @@ from autotune.runtime.entry import torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 
-EMPTY: Mapping[str, str] = MappingProxyType({})
+AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
 NOT_FELT = (
-    "the script starts as it is: the run that was tuned is too short to gain from its profile. For a longer run, give"
-    " --level {}"
+    f"{AS_IT_IS}: the run that was tuned is too short to gain from its profile. For a longer run, give --level {{}}"
 )
 OTHER_NUMBER = (
     "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
     " line, or give --nproc"
 )
-DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
+DISABLED = f"{DISABLE} is set: {AS_IT_IS}, without a profile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +86,8 @@ class Launch:
 
     def shell(self) -> str:
         """Return one shell line."""
-        return " ".join(
-            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.portable)]
-        )
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
+        return " ".join([*variables, shlex.join(self.portable)])
 
     def start(self) -> None:
         """Become the training."""
@@ -105,41 +101,34 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
         UsageError: no profile for this machine, no such level, too many processes, or no route to the other machines.
     """
     outside = overrides(os.environ)
-    words = (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
     if wishes.processes is not None and wishes.processes < 1:
         raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
-    if outside.disabled:
-        return _as_it_is(words, DISABLED, line=script.line)
-    if script.hides_us:
-        return _as_it_is(words, f"the script starts as it is: {script.hides_us}", line=script.line)
+    if outside.disabled or script.hides_us:
+        return _as_it_is(script, DISABLED if outside.disabled else f"{AS_IT_IS}: {script.hides_us}")
     inventory = probe()
-    path, notes = _profile(script, wishes, inventory)
+    path, found = _profile(script, wishes, inventory)
     profile = read(path)
     comparison = compare(profile, Here.on(inventory))
-    notes += tuple(filter(None, [comparison.sentence]))
     if comparison.verdict == NONE:
-        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}", line=script.line)
-    option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
-    level = profile.checked_level(level, option)
-    if (wishes.level, wishes.processes, wishes.cluster) == (None,) * 3 and not profile.is_felt(level):
-        return _as_it_is(words, NOT_FELT.format(level), line=script.line)
-    settings, said = _settings(script, profile, level, wishes, inventory)
+        return _as_it_is(script, f"{AS_IT_IS}: {comparison.sentence}")
+    named = wishes.level or outside.level
+    level = profile.checked_level(named, "--level" if wishes.level else LEVEL)
+    if named is None and wishes.processes is None and wishes.cluster is None and not profile.is_felt(level):
+        return _as_it_is(script, NOT_FELT.format(level))
+    settings, notes = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
-        other = OTHER_NUMBER.format(script.processes, settings.processes)
-        return _as_it_is(words, other, line=script.line)
-    order = _order(profile, level, settings)
-    alone = settings.processes == 1 and wishes.cluster is None
-    as_one = _as_torchrun(profile) if alone else {}
+        return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
+    order, alone = _order(profile, level, settings), settings.processes == 1 and wishes.cluster is None
+    as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
     by = (AS_ONE,) if as_one else ()
-    if order is None and profile.target.script is not None and alone:
-        own_settings = f"the script starts as it is: level {level} has your own settings"
-        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), as_one, script.line)
-    own = (
-        as_one
-        | dict(script.variables)
-        | ({PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {})
-    )
-    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said, *by))
+    if alone and order is None and profile.target.script is not None:
+        said = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
+        return _as_it_is(script, *said, *by, own=as_one)
+    own = as_one | dict(script.variables)
+    if profile.target.script is None:
+        own |= {PROFILE: str(path.resolve()), LEVEL: level}
+    launch = _launch(script, settings, order, own, wishes.cluster, inventory)
+    return replace(launch, notes=(*found, *filter(None, [comparison.sentence]), *notes, *by, *launch.notes))
 
 
 def _settings(
@@ -161,75 +150,68 @@ def _settings(
     settings, said = clamp(wanted, inventory)
     alone = _why_alone(profile, script) if settings.processes > 1 and wishes.processes is None else None
     if alone is not None:
-        settings, said = one_process(settings, inventory), (*said, alone)
+        said = (*said, f"{script.name} is started as one process: {alone}")
+        settings = one_process(settings, inventory)
     check_shares(profile, settings, wishes.cluster.nodes if wishes.cluster else 1)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
 
 
 def _launch(
-    words: Sequence[str],
+    script: Script,
     settings: Settings,
     order: Order | None,
     own: dict[str, str],
-    wishes: Wishes,
+    cluster: Cluster | None,
     inventory: Inventory,
-    notes: tuple[str, ...],
 ) -> Launch:
     """Return the command and environment that put ``settings`` in force.
 
     Args:
-        words: the script and its arguments.
+        script: to start.
         settings: to start it with.
         order: what is applied to the script from outside.
         own: variables that the script reads, or this package's own runtime in it.
-        wishes: the user's.
+        cluster: the machines that train together; this one alone if None.
         inventory: this machine.
-        notes: what to say already.
     """
-    base, cluster = without_mpi_job(settings, os.environ), wishes.cluster
-    route = _route(settings, cluster)
+    base, route = without_mpi_job(settings, os.environ), _route(settings, cluster)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
-    plan, unbound = _plan(settings, inventory, added)
+    plan = binding.plan(settings, inventory)
     variables = added.set | own
     if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
+    first, *rest = script.words
     starting = partial(
         command,
         settings,
-        words[0],
-        words[1:],
+        first,
+        rest,
         sys.executable,
-        cluster=cluster,
-        route=route,
+        rendezvous=cluster.options(route) if cluster and route else (),
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )
     start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     portable = starting(binder=system_tools(plan))
-    kept = (*(each.note for each in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
-    said = (*kept, *_shared(settings, cluster), *unbound)
-    return Launch(start, portable, base | variables, variables, (*notes, *said))
+    notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied)]
+    if cluster is not None:
+        samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
+        notes.append(
+            f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
+            f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
+        )
+    return Launch(start, portable, base | variables, variables, tuple(notes))
 
 
-def _as_torchrun(profile: Profile) -> dict[str, str]:
-    """Return what torchrun sets for one process, if the script needs it and has not got it."""
-    return torchrun.variables() if profile.target.ranked and "RANK" not in os.environ else {}
-
-
-def _as_it_is(
-    words: Sequence[str],
-    note: str,
-    own: Mapping[str, str] = EMPTY,
-    line: Sequence[str] = (),
-) -> Launch:
-    """Return the script without a profile: by the user's own launch ``line``, else with the variables ``own``."""
-    if line:
-        return Launch(list(line), list(line), dict(os.environ), {}, (note,))
-    start = [sys.executable, *words]
-    return Launch(start, start, os.environ | own, dict(own), (note,))
+def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
+    """Return the script without a profile: by the user's own launch line, else with the variables ``own``."""
+    if script.line:
+        return Launch(list(script.line), list(script.line), dict(os.environ), {}, notes)
+    start, added = [sys.executable, *script.words], dict(own or {})
+    return Launch(start, start, os.environ | added, added, notes)
 
 
 def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path, tuple[str, ...]]:
@@ -250,11 +232,10 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
         raise UsageError(f"{found.best.source} is not applied by itself (--profile does it): {sentence}")
     known = [each for each in registry.targets(here, roots) if each != name]
     others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
-    start = f"-m {script.module}" if script.module else shlex.quote(script.written)
     looked = "".join(f"\n{note}" for note in found.notes)
     raise UsageError(
         f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"
-        f" make one: autotune tune {start}{looked}"
+        f" make one: autotune tune {shlex.join(script.words[: 2 if script.module else 1])}{looked}"
     )
 
 
@@ -278,25 +259,6 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
     return route
 
 
-def _shared(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
-    """Return how several machines share the global batch."""
-    if cluster is None:
-        return ()
-    total = settings.processes * cluster.nodes
-    return (
-        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
-        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine",
-    )
-
-
-def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.AffinityPlan, tuple[str, ...]]:
-    """Return CPUs for the profile's threads; none, with the reason, if the user's own number of threads is in force."""
-    own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
-    if own and settings.binding != "none":
-        return binding.AffinityPlan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
-    return binding.plan(settings, inventory), ()
-
-
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
     """Return what is to be applied to an unmodified script; None if it applies settings itself, or has them already."""
     if profile.target.script is None or settings == profile.baseline:
@@ -312,15 +274,13 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
 
     Processes of a script that neither shares its work nor lets `autotune.load` do so would train side by side.
     """
-    name, tuned = script.name, profile.target.name
+    tuned = profile.target.name
     if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
-        return f"{name} is started as one process: RANK and WORLD_SIZE are yours"
+        return "RANK and WORLD_SIZE are yours"
     if profile.target.script is not None:
-        return None if name == tuned else f"{name} is started as one process: the profile is of {tuned}"
+        return None if script.name == tuned else f"the profile is of {tuned}"
     text = script.path.read_text(errors="replace") if script.path.is_file() else ""
-    if "autotune" in text:
-        return None
-    return f"{name} is started as one process: it does not use autotune.load(), which shares its work out"
+    return None if "autotune" in text else "it does not use autotune.load(), which shares its work out"
 
 
 def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Part, Place
+from autotune.inspect.verdict import CLOCKED, Bound, Diagnosis, Part, Place
 from autotune.report import formatting
 from autotune.stats.proof import Proof
 
@@ -23,10 +23,7 @@ NAMES = {
     Part.UPDATE: "update",
     Part.EXCHANGE: "gradient exchange",
 }
-WITHOUT = {
-    Part.LOADER: "a free loader",
-    Part.UPDATE: "a free update",
-    Part.EXCHANGE: "a free gradient exchange",
+WITHOUT = {  # of the others: a free loader, and so on
     Part.LOOP: "nothing but the step in your loop",
     Part.OVERHEAD: "a much larger batch",
     Part.BANDWIDTH: "free memory traffic",
@@ -101,7 +98,7 @@ def as_json(name: str, found: Diagnosis) -> str:
 def sentence(found: Diagnosis) -> str:
     """Return the verdict, where most of that time goes, and what else takes much of a step."""
     judged = found.verdict
-    if not judged.bound.told:
+    if judged.bound in DOUBTS:
         doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
@@ -122,11 +119,11 @@ def _place(place: Place) -> str:
 
 
 def _step(found: Diagnosis) -> Iterator[str]:
-    """Time, rate and batch of the same blocks, and the share of each part."""
+    """Yield time, rate and batch of the same blocks, and the share of each part."""
     rate, settings = formatting.rate(found.rate, found.unit), formatting.summary(found.settings)
     yield f"{_time(found.step_seconds)}, {rate} with {settings}"
     shares = found.verdict.shares
-    ranked = sorted(filter(shares.__contains__, CLOCKED), key=lambda part: -shares[part])
+    ranked = sorted(CLOCKED, key=lambda part: -shares[part])
     yield ", ".join(f"{NAMES[part]} {shares[part]:.0%}" for part in ranked if shares[part] >= 0.005)
 
 
@@ -134,9 +131,8 @@ def _bounds(found: Diagnosis) -> list[str]:
     """Return what each part could bring, the most first."""
     ranked = sorted(found.bounds.items(), key=lambda item: (item[1].low < LEAST, -item[1].value))
     known = [(part, gain) for part, gain in ranked if part is not Part.PASSES and gain.value >= NOTHING]
-    words = WITHOUT | {
-        Part.THREADS: f"{formatting.count(found.threads or 0, 'thread')} in place of {found.settings.threads}"
-    }
+    fewer = f"{formatting.count(found.threads or 0, 'thread')} in place of {found.settings.threads}"
+    words = {part: f"a free {name}" for part, name in NAMES.items()} | WITHOUT | {Part.THREADS: fewer}
     return [f"{words[part]}: {bound(gain)}" for part, gain in known] or ["no part: 1.00x"]
 
 
@@ -159,10 +155,8 @@ def _time(seconds: float) -> str:
 
 def doctor(found: Sequence[Finding]) -> str:
     """Return each finding with what mends it, and what that brings. Only lines to copy may be wider than 80 columns."""
-    return "\n\n".join("\n".join(_finding(each)) for each in found) if found else HEALTHY
-
-
-def _finding(finding: Finding) -> Iterator[str]:
-    yield from textwrap.wrap(f"{finding.name}: {finding.what}", formatting.WIDTH, subsequent_indent="  ")
-    yield f"  mend   {finding.mend}"
-    yield f"  gain   {finding.gain}"
+    paragraphs = []
+    for each in found:
+        what = textwrap.fill(f"{each.name}: {each.what}", formatting.WIDTH, subsequent_indent="  ")
+        paragraphs.append(f"{what}\n  mend   {each.mend}\n  gain   {each.gain}")
+    return "\n\n".join(paragraphs) or HEALTHY

@@ -17,14 +17,11 @@ from autotune.stats.proof import WIDE, Proof
 WIDTH = 80
 
 
-def plain(renderable: RenderableType, width: int = WIDTH) -> str:
+def plain(renderable: RenderableType) -> str:
     """Return ``renderable`` as plain text, without colours or trailing blanks."""
-    console = Console(
-        file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False, legacy_windows=False
-    )
-    with console.capture() as capture:
-        console.print(renderable)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    written = io.StringIO()
+    Console(file=written, width=WIDTH, color_system=None, highlight=False).print(renderable)
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def section(name: str, lines: Iterable[str], deep: int | None = None) -> list[str]:

@@ -104,21 +104,18 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
             with suppress(OSError):  # a log on a full disk, a terminal that was closed
                 if live is not None:
                     live.update(Text(line(progress)), refresh=True)
-                elif _is_news(said, progress):
+                elif is_news(said, progress):
                     said = progress
                     console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
         yield observe
 
 
-def _is_news(said: RunProgress | None, now: RunProgress) -> bool:
-    """Return True if a log needs a line: for a new stage; for a trial, failure or round some seconds after the last.
+def is_news(said: RunProgress | None, now: RunProgress) -> bool:
+    """Return True if a log needs a line: at first, for a new stage, and some seconds after the last line.
 
     Args:
         said: what the last line showed; None before the first.
         now: what another would show.
     """
-    names = ("trials", "failures", "rounds")
-    if said is None or said.stage != now.stage:
-        return True
-    return now.elapsed - said.elapsed >= LINE_SECONDS and any(getattr(said, n) != getattr(now, n) for n in names)
+    return said is None or said.stage != now.stage or now.elapsed - said.elapsed >= LINE_SECONDS

@@ -2,122 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from rich.table import Table
 from rich.text import Text
 
-from autotune.probes.facts import Gpu, Inventory
+from autotune.probes.facts import Inventory
 from autotune.profiles.format import machine_type
-from autotune.report import formatting
+from autotune.report.formatting import WIDTH, count, plain, size
 
-Rows = list[tuple[str, str]]
+Rows = Iterator[tuple[str, str, str]]
+"""``(group, name, words)``; hints start with ``->``."""
 
 
 def text(inventory: Inventory) -> str:
-    """Return one group of rows per part of the machine, as plain text of 80 columns; hints start with ``->``."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=formatting.WIDTH)
+    """Return one group of rows per part of the machine, as plain text of 80 columns."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=WIDTH)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for title, rows_of in SECTIONS:
-        for index, (name, words) in enumerate(rows_of(inventory)):
-            table.add_row(title if index == 0 else "", name, Text(words))
-    return formatting.plain(table)
+    last = ""
+    for part in (_processors, _memory, _gpus, _software):
+        for group, name, words in part(inventory):
+            table.add_row("" if group == last else group, name, Text(words))
+            last = group
+    return plain(table)
 
 
-def _machine(inventory: Inventory) -> Rows:
-    return [("key", machine_type(inventory).key)]
-
-
-def _cpu(inventory: Inventory) -> Rows:
-    cpu = inventory.cpu
-    shape = (
-        f"{formatting.count(cpu.packages, 'socket')}, {formatting.count(cpu.cores, 'core')}, {len(cpu.logical)} CPUs"
-    )
+def _processors(inventory: Inventory) -> Rows:
+    cpu, budget = inventory.cpu, inventory.budget
+    shape = f"{count(cpu.packages, 'socket')}, {count(cpu.cores, 'core')}, {len(cpu.logical)} CPUs"
     kinds = {kind: sum(c.kind == kind for c in cpu.logical) for kind in ("performance", "efficiency")}
     if any(kinds.values()):
         shape += f" ({kinds['performance']} performance, {kinds['efficiency']} efficiency)"
-    rows = [("model", cpu.model), ("shape", f"{shape}, {cpu.architecture}, {cpu.family}")]
-    rows.append(("NUMA nodes", str(len(cpu.nodes)) if cpu.nodes else "unknown"))
-    return [*rows, ("instructions", ", ".join(cpu.features) or "unknown")]
-
-
-def _budget(inventory: Inventory) -> Rows:
-    budget = inventory.budget
-    rows = [("threads", f"{budget.threads} busy threads fit, on {formatting.count(budget.cores, 'core')}")]
+    yield "Machine", "key", machine_type(inventory).key
+    yield "CPU", "model", cpu.model
+    yield "CPU", "shape", f"{shape}, {cpu.architecture}, {cpu.family}"
+    yield "CPU", "NUMA nodes", str(len(cpu.nodes) or "unknown")
+    yield "CPU", "instructions", ", ".join(cpu.features) or "unknown"
+    yield "Budget", "threads", f"{budget.threads} busy threads fit, on {count(budget.cores, 'core')}"
     if budget.performance_cores != budget.cores:
-        rows.append(("", f"{formatting.count(budget.performance_cores, 'performance core')} among them"))
-    return [*rows, ("limit", budget.limit)]
+        yield "Budget", "", f"{count(budget.performance_cores, 'performance core')} among them"
+    yield "Budget", "limit", budget.limit
 
 
 def _memory(inventory: Inventory) -> Rows:
     memory = inventory.memory
-    free, total = formatting.size(memory.shm_free), formatting.size(memory.shm_total)
-    return [
-        ("limit", f"{formatting.size(memory.limit)} ({memory.limit_source})"),
-        ("available", f"{formatting.size(memory.available)} of {formatting.size(memory.total)}"),
-        ("/dev/shm", f"{free} free of {total}" if memory.shm_total is not None else "none"),
-        ("huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"),
-    ]
+    shared = f"{size(memory.shm_free)} free of {size(memory.shm_total)}" if memory.shm_total is not None else "none"
+    yield "Memory", "limit", f"{size(memory.limit)} ({memory.limit_source})"
+    yield "Memory", "available", f"{size(memory.available)} of {size(memory.total)}"
+    yield "Memory", "/dev/shm", shared
+    yield "Memory", "huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"
 
 
 def _gpus(inventory: Inventory) -> Rows:
     if not inventory.gpus:
-        return [("none", "training runs on the CPU")]
-    rows: Rows = []
+        yield "GPUs", "none", "training runs on the CPU"
     for gpu in inventory.gpus:
-        rows.append((f"GPU {gpu.index}", _gpu(gpu)))
+        name = f"{gpu.name} (MIG slice)" if gpu.mig else gpu.name
+        memory = f"{size(gpu.memory_free)} free of {size(gpu.memory_total)}"
+        links = f", links: {', '.join(sorted(set(gpu.links)))}" if gpu.links else ""
+        yield "GPUs", f"GPU {gpu.index}", "{}, {}, capability {}.{}{}".format(name, memory, *gpu.capability, links)
         if gpu.foreign_processes:
-            rows.append(("", f"-> other processes on it ({gpu.foreign_processes}): timings will be uneven"))
+            yield "GPUs", "", f"-> other processes on it ({gpu.foreign_processes}): timings will be uneven"
         if gpu.clocks_throttled:
-            rows.append(("", f"-> clocks held back: {', '.join(gpu.clocks_throttled)}"))
-    return rows
-
-
-def _gpu(gpu: Gpu) -> str:
-    memory = f"{formatting.size(gpu.memory_free)} free of {formatting.size(gpu.memory_total)}"
-    links = sorted(set(gpu.links))
-    parts = [gpu.name + (" (MIG slice)" if gpu.mig else ""), memory, "capability {}.{}".format(*gpu.capability)]
-    return ", ".join(parts + ([f"links: {', '.join(links)}"] if links else []))
-
-
-def _limits(inventory: Inventory) -> Rows:
-    limits = inventory.limits
-    most = "unlimited" if limits.processes is None else f"{limits.processes} ({limits.processes_source})"
-    return [("processes", most)]
+            yield "GPUs", "", f"-> clocks held back: {', '.join(gpu.clocks_throttled)}"
 
 
 def _software(inventory: Inventory) -> Rows:
-    software = inventory.software
+    limits, software = inventory.limits, inventory.software
+    most = "unlimited" if limits.processes is None else f"{limits.processes} ({limits.processes_source})"
+    versions = f"Python {software.python}, CUDA {software.cuda or 'none'}"
+    start = f"{software.default_threads or 'unknown'} threads, start method {software.start_method}"
     compiler = software.compiler or f"none: {software.compiler_reason or 'unknown why'}"
     allocators = ", ".join(allocator.name for allocator in software.allocators) or "only the system's"
-    rows = [
-        ("PyTorch", f"{software.torch or 'not installed'} (Python {software.python}, CUDA {software.cuda or 'none'})"),
-        ("default", f"{software.default_threads or 'unknown'} threads, start method {software.start_method}"),
-        ("compiler", compiler),
-        ("allocators", allocators),
-    ]
-    return rows + [("set by you", f"{name}={value}") for name, value in software.environment]
-
-
-def _backends(inventory: Inventory) -> Rows:
-    rows = [(b.name, "usable" if b.usable else f"no: {b.reason}") for b in inventory.software.backends]
-    return rows or [("none", "torch.distributed was not found")]
-
-
-def _notes(inventory: Inventory) -> Rows:
-    return [("", note) for note in inventory.notes]
-
-
-SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (
-    ("Machine", _machine),
-    ("CPU", _cpu),
-    ("Budget", _budget),
-    ("Memory", _memory),
-    ("GPUs", _gpus),
-    ("Limits", _limits),
-    ("Software", _software),
-    ("Backends", _backends),
-    ("Notes", _notes),
-)
+    yield "Limits", "processes", most
+    yield "Software", "PyTorch", f"{software.torch or 'not installed'} ({versions})"
+    yield "Software", "default", start
+    yield "Software", "compiler", compiler
+    yield "Software", "allocators", allocators
+    for name, value in software.environment:
+        yield "Software", "set by you", f"{name}={value}"
+    for backend in software.backends:
+        yield "Backends", backend.name, "usable" if backend.usable else f"no: {backend.reason}"
+    if not software.backends:
+        yield "Backends", "none", "torch.distributed was not found"
+    for note in inventory.notes:
+        yield "Notes", "", note

@@ -47,18 +47,13 @@ def level_note(level: str, answer: Answer) -> str:
 
 def load_note(load: Load) -> str:
     """Return a sentence for the profile, which others read: no names. Empty if there is nothing to report."""
-    return _load(load, [f"other processes took {load.taken:.1f}"] if load.is_mentioned(load.taken) else [])
+    return _load(load, ())
 
 
 def load_named(load: Load) -> str:
     """Return a sentence for the user's own terminal, with names of processes. Empty if there is nothing to report."""
-    if not load.is_mentioned(load.taken):
-        return _load(load, [])
     own = sorted((each for each in load.neighbours if each.name), key=lambda each: -each.cpus)[:NAMED]
-    rest = load.taken - sum(each.cpus for each in own)
-    if not own or rest <= -MENTIONED:
-        return load_note(load)
-    return _load(load, [*map(named, own), *([f"other processes took {rest:.1f}"] if rest >= MENTIONED else [])])
+    return _load(load, own if sum(each.cpus for each in own) < load.taken + MENTIONED else ())
 
 
 def named(neighbour: Neighbour) -> str:
@@ -67,14 +62,20 @@ def named(neighbour: Neighbour) -> str:
     return f"{neighbour.name} (pid {neighbour.pid}{nice}) took {neighbour.cpus:.1f}"
 
 
-def _load(load: Load, parts: Sequence[str]) -> str:
-    guests = [f"the hypervisor's other guests took {load.stolen:.1f}"] if load.is_mentioned(load.stolen) else []
-    if not (parts or guests):
+def _load(load: Load, own: Sequence[Neighbour]) -> str:
+    """Return what others took: each of ``own`` by name, the rest together."""
+    parts, rest = [], load.taken - sum(each.cpus for each in own)
+    if load.is_mentioned(load.taken):
+        parts += [named(each) for each in own]
+        parts += [f"other processes took {rest:.1f}"] if rest >= MENTIONED else []
+    if load.is_mentioned(load.stolen):
+        parts.append(f"the hypervisor's other guests took {load.stolen:.1f}")
+    if not parts:
         return ""
-    words = ", ".join([*parts, *guests])
+    words = f"{', '.join(parts)} of {load.threads} CPUs"
     if load.is_busy:
-        return f"{BUSY}: {words} of {load.threads} CPUs. Measure again when it is quiet (tune --wait-quiet 10m waits)"
-    return f"{words} of {load.threads} CPUs while this was measured: the figures hold for that load"
+        return f"{BUSY}: {words}. Measure again when it is quiet (tune --wait-quiet 10m waits)"
+    return f"{words} while this was measured: the figures hold for that load"
 
 
 def disturbed(found: Disturbed) -> str:

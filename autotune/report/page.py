@@ -5,8 +5,7 @@ Symbols differ where colours do, so that figures can be read without colour.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import accumulate
 from pathlib import Path
@@ -19,11 +18,21 @@ from plotly.offline import get_plotlyjs
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.final import apply_lines, failure_groups, not_offered_groups, own_settings
-from autotune.report.levels import below, changed, recommended, verdict, whole_run
+from autotune.report.profile import measured
+from autotune.report.result import (
+    INTERRUPTED,
+    apply_lines,
+    baseline,
+    below,
+    changed,
+    cost,
+    details,
+    recommended,
+    verdict,
+    whole_run,
+)
 from autotune.search.history import History
 
-EVERYTHING = 10_000
 FONT = "system-ui, sans-serif"
 STYLE = f"""
 body {{ font: 16px/1.5 {FONT}; max-width: 60rem; margin: 0 auto; padding: 1rem; color: #1b1f24 }}
@@ -33,12 +42,10 @@ th, td {{ text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #eae
 figure {{ margin: 0 }} .scroll {{ overflow-x: auto }}
 @media print {{ section {{ break-inside: avoid }} body {{ max-width: none }} }}
 """
-SYMBOLS = ("circle", "diamond", "square", "triangle-up")
-MARGIN = 0.06
-"""Of an axis, on both sides of what is drawn."""
-LEAST_RATIO = 0.01
-"""A ratio's axis begins here at the lowest: its logarithm has no end."""
 INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
+MARKS = (("circle", ACCENT), ("diamond", INK), ("square", SOFT), ("triangle-up", "#5b7f00"))
+OWN_MARK = {"symbol": "line-ns-open", "size": 40, "color": SOFT}
+FAILED_MARK = {"symbol": "x", "size": 10, "color": FAILED}
 
 
 def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
@@ -50,34 +57,31 @@ def html(profile: Profile, history: History, path: Path, script: str | None = No
         path: of the profile, for the lines to apply.
         script: how the user's script is started, without Python; by the target's name if None.
     """
-    title = f"{profile.target.name} on {profile.key}"
+    title = escape(f"{profile.target.name} on {profile.key}")
     started = script or (f"{profile.target.name}.py" if profile.target.script else "train.py")
+    head = "".join(f"<p>{escape(line)}</p>" for line in _head(profile))
     sections = "\n".join(
         f"<section><h2>{escape(name)}</h2>{body}</section>" for name, body in _sections(profile, history, path, started)
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>autotune: {escape(title)}</title><style>{STYLE}</style>"
-        f"<script>{get_plotlyjs()}</script></head><body><h1>{escape(title)}</h1>{_head(profile)}{sections}</body></html>\n"
+        f"<title>autotune: {title}</title><style>{STYLE}</style>"
+        f"<script>{get_plotlyjs()}</script></head><body><h1>{title}</h1>{head}{sections}</body></html>\n"
     )
 
 
-def _head(profile: Profile) -> str:
+def _head(profile: Profile) -> list[str]:
     """Return what the figures hold for: the load beside them first, then versions, cost and baseline."""
-    evidence, written = profile.evidence, profile.written
-    made = [f"{written.date}, torch-autotune {written.tool}"] if written else []
-    versions = [f"{name} {value}" for name, value in profile.software.items() if value is not None]
-    cost = f"{formatting.count(evidence.trials, 'trial')} in {formatting.duration(evidence.seconds)}"
-    lines = [
-        *([f"Beside: {evidence.beside}"] if evidence.beside else []),
-        ", ".join([*made, *versions]),
-        f"{cost}, on {profile.target.device}",
-        f"Baseline: {formatting.rate(profile.baseline_rate, profile.target.unit)} with {own_settings(profile)}",
-        *([f"Whole run: {whole_run(profile)}"] if whole_run(profile) else []),
-        *(["Interrupted: the best found so far, not fully proven."] if evidence.partial else []),
+    beside, whole = profile.evidence.beside, whole_run(profile)
+    return [
+        *([f"Beside: {beside}"] if beside else []),
+        *measured(profile),
+        cost(profile),
+        f"Baseline: {baseline(profile)}",
+        *([f"Whole run: {whole}"] if whole else []),
+        *([INTERRUPTED.capitalize()] if profile.evidence.partial else []),
     ]
-    return "".join(f"<p>{escape(line)}</p>" for line in lines if line)
 
 
 def _sections(profile: Profile, history: History, path: Path, script: str) -> Iterator[tuple[str, str]]:
@@ -90,12 +94,9 @@ def _sections(profile: Profile, history: History, path: Path, script: str) -> It
     yield "What changes, why, and what each brought", _table(head, _changes(profile, history))
     lines = "\n".join(apply_lines(profile, path, script)).removeprefix("Apply")
     yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>"
-    left_out = [(line,) for line in not_offered_groups(profile, EVERYTHING)]
-    failures = [(line,) for line in failure_groups(profile, EVERYTHING)]
-    notes = [(line,) for line in profile.evidence.warnings]
-    for name, rows in (("Left out, and why", left_out), ("Failed", failures), ("Notes", notes)):
-        if rows:
-            yield name, _table((), rows)
+    for name, found in details(profile).items():
+        if found:
+            yield name, _table((), [(line,) for line in found])
 
 
 def _levels(profile: Profile) -> Iterator[tuple[str, ...]]:
@@ -107,11 +108,9 @@ def _levels(profile: Profile) -> Iterator[tuple[str, ...]]:
 def _changes(profile: Profile, history: History) -> Iterator[tuple[str, ...]]:
     own, winner = profile.baseline, profile.level().settings
     for knob, before, after, reason in changed(winner, own):
-        brought = (
-            _brought(history, own.but(**{knob: after}), own),
-            _brought(history, winner, winner.but(**{knob: before})),
-        )
-        yield knob, formatting.value(before), formatting.value(after), reason, *brought
+        alone = _brought(history, own.but(**{knob: after}), own)
+        within = _brought(history, winner, winner.but(**{knob: before}))
+        yield knob, formatting.value(before), formatting.value(after), reason, alone, within
 
 
 def _brought(history: History, ours: Settings, theirs: Settings) -> str:
@@ -122,15 +121,13 @@ def _brought(history: History, ours: Settings, theirs: Settings) -> str:
     return f"{formatting.times(found[0])} (standard error {found[1]:.0%})"
 
 
-def _table(head: Sequence[str], rows: Any) -> str:
+def _table(head: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
     first = "".join(f"<th>{escape(word)}</th>" for word in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{first}</tr>{body}</table></div>' if body else "<p>Nothing.</p>"
 
 
-def _drawn(figure: Any) -> str:
-    config = {"responsive": True, "displaylogo": False, "displayModeBar": False}
-    return f"<figure>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</figure>"
+# Figures --------------------------------------------------------------------------------------------------------------
 
 
 def levels(profile: Profile) -> go.Figure:
@@ -142,7 +139,7 @@ def levels(profile: Profile) -> go.Figure:
             rows[lower] += f", {name}"
         elif result.speedup.rounds and result.speedup.high < float("inf"):
             rows[name] = name + ("" if result.proven else " (not proven)")
-    gains = [profile.levels[name].speedup for name in rows]
+    gains, names = [profile.levels[name].speedup for name in rows], list(rows.values())
     whisker = {
         "type": "data",
         "symmetric": False,
@@ -151,10 +148,11 @@ def levels(profile: Profile) -> go.Figure:
         "thickness": 2,
         "width": 8,
     }
-    values = [gain.value for gain in gains]
-    dots = go.Scatter(x=values, y=list(rows.values()), error_x=whisker, mode="markers", marker=_mark(0), name="speedup")
-    figure = _figure([dots], "times your settings (95 % interval)", "", legend=False)
-    return _beside_own(figure, [end for gain in gains for end in (gain.low, gain.high)], len(rows))
+    dots = _points([gain.value for gain in gains], names, "speedup", _mark(0), error_x=whisker)
+    own = _points([1.0] * len(names), names, "your settings", OWN_MARK)
+    figure = _figure([dots, own], "times your settings (95 % interval)", "")
+    figure.update_xaxes(type="log", ticksuffix="x")
+    return figure.update_yaxes(autorange="reversed")
 
 
 def trials(profile: Profile, history: History) -> go.Figure | None:
@@ -162,80 +160,54 @@ def trials(profile: Profile, history: History) -> go.Figure | None:
     good = list(history.measured())
     if not good:
         return None
-    rates = [measured.rate for _, measured in good]
-    seconds = [trial.seconds for trial, _ in good]
+    seconds, rates = [trial.seconds for trial, _ in good], [measured.rate for _, measured in good]
     words = [formatting.tried(trial.settings, profile.baseline) for trial, _ in good]
-    drawn = [
-        go.Scatter(x=seconds, y=rates, text=words, mode="markers", marker=_mark(0), name="trial"),
-        go.Scatter(
-            x=seconds,
-            y=list(accumulate(rates, max)),
-            mode="lines",
-            line={"shape": "hv", "color": INK},
-            name="best so far",
-        ),
-    ]
+    best = go.Scatter(
+        x=seconds, y=list(accumulate(rates, max)), mode="lines", line={"shape": "hv", "color": INK}, name="best so far"
+    )
+    drawn = [_points(seconds, rates, "trial", _mark(0), text=words), best]
     bad = [trial for trial in history.trials if trial.measurement is None]
     if bad:
         reasons = [
             f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.tried(trial.settings, profile.baseline)}"
             for trial in bad
         ]
-        marker = {"symbol": "x", "size": 10, "color": FAILED}
-        at = [trial.seconds for trial in bad]
-        drawn.append(go.Scatter(x=at, y=[0.0] * len(bad), text=reasons, mode="markers", marker=marker, name="failed"))
+        drawn.append(_points([trial.seconds for trial in bad], [0.0] * len(bad), "failed", FAILED_MARK, text=reasons))
     return _figure(drawn, "seconds since the first trial", f"{profile.target.unit}/s")
 
 
 def rounds(profile: Profile, history: History) -> go.Figure | None:
     """Draw the proof's rounds as they came."""
-    names = list(dict.fromkeys(name for turn in history.rounds for name in turn.rates))
-    if not names:
-        return None
+    names = dict.fromkeys(name for turn in history.rounds for name in turn.rates)
     drawn = []
     for number, name in enumerate(names):
-        own = [(place, turn.rates[name]) for place, turn in enumerate(history.rounds, 1) if name in turn.rates]
-        drawn.append(
-            go.Scatter(
-                x=[place for place, _ in own],
-                y=[rate for _, rate in own],
-                mode="lines+markers",
-                marker=_mark(number),
-                name=name,
-            )
-        )
-    return _figure(drawn, "round", f"{profile.target.unit}/s")
+        own = {place: turn.rates[name] for place, turn in enumerate(history.rounds, 1) if name in turn.rates}
+        drawn.append(_points(list(own), list(own.values()), name, _mark(number), mode="lines+markers"))
+    return _figure(drawn, "round", f"{profile.target.unit}/s") if drawn else None
 
 
-def _beside_own(figure: go.Figure, ends: Sequence[float], rows: int) -> go.Figure:
-    """Return ``figure`` of ``rows`` rows, the first on top, on a logarithmic axis with a line at 1 and room around."""
-    logs = [0.0, *(math.log10(max(end, LEAST_RATIO)) for end in ends)]
-    low, high = min(logs), max(logs)
-    room = MARGIN * (high - low) or MARGIN
-    figure.add_vline(
-        x=1.0, line_dash="dash", line_color=SOFT, annotation_text="your settings", annotation_position="top right"
-    )
-    figure.update_xaxes(type="log", range=[low - room, high + room], ticksuffix="x")
-    figure.update_yaxes(range=[rows - 0.5, -0.8])
-    return figure
+def _points(across: list[Any], down: list[Any], name: str, mark: dict[str, Any], **options: Any) -> go.Scatter:
+    return go.Scatter(x=across, y=down, name=name, marker=mark, **{"mode": "markers", **options})
 
 
 def _mark(number: int) -> dict[str, Any]:
-    return {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 10, "color": (ACCENT, INK, SOFT, "#5b7f00")[number % 4]}
+    symbol, color = MARKS[number % len(MARKS)]
+    return {"symbol": symbol, "size": 10, "color": color}
 
 
-def _figure(drawn: Sequence[Any], across: str, down: str, *, legend: bool = True) -> go.Figure:
+def _figure(drawn: Sequence[Any], across: str, down: str) -> go.Figure:
     figure = go.Figure(list(drawn))
-    figure.update_layout(
+    return figure.update_layout(
         template="plotly_white",
-        xaxis_title=across,
-        yaxis_title=down,
-        showlegend=legend,
+        xaxis={"title": across, "automargin": True},
+        yaxis={"title": down, "automargin": True},
         legend={"orientation": "h", "y": -0.3},
         margin={"l": 10, "r": 10, "t": 20, "b": 10},
         height=320,
         font={"size": 13, "color": INK, "family": FONT},
     )
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True)
-    return figure
+
+
+def _drawn(figure: go.Figure) -> str:
+    config = {"responsive": True, "displaylogo": False, "displayModeBar": False}
+    return f"<figure>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</figure>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -13,14 +12,12 @@ from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles.format import Profile
 from autotune.profiles.records import as_data
 from autotune.report import formatting
-from autotune.report.final import failure_groups, not_offered_groups
-from autotune.report.levels import Standing, batch_note, recommended, standing, verdict, whole_run
+from autotune.report.result import verdict, view
 
 if TYPE_CHECKING:
     from autotune.profiles.registry import Match
     from autotune.tuning.check import CheckResult
 
-EVERYTHING = 10_000
 CHECKED = {
     "holds": "holds",
     "fails": "does NOT hold here: tune again",
@@ -32,58 +29,20 @@ Row = tuple[str, str, str]
 
 def show(profile: Profile) -> str:
     """Return everything that the profile holds, knob by knob, as plain text."""
-    note = batch_note(profile, profile.levels["max"])
-    batch = [Text(f"\nLevel max: {note}")] if note else []
-    parts = Group(_head(profile), _gains(profile), Text(""), _knobs(profile), *batch, _evidence(profile))
-    return formatting.plain(parts)
-
-
-def _head(profile: Profile) -> Text:
-    target = profile.target
-    versions = ", ".join(f"{name} {value}" for name, value in profile.software.items() if value is not None)
-    samples = "an unknown number of samples" if target.samples is None else f"{target.samples} samples"
-    lines = [
-        f"{target.name} on {profile.key}, recommended level: {recommended(profile) or 'none, keep your settings'}",
-        f"measured with {versions or 'unknown software'}, on {target.device}",
-        f"model of {target.parameters} parameters, {samples}",
-        f"baseline {formatting.rate(profile.baseline_rate, target.unit)}",
-    ]
-    return Text("\n".join(lines))
-
-
-def _gains(profile: Profile) -> Text:
-    lines = []
-    for name, result in profile.levels.items():
-        headline, detail = verdict(profile, name)
-        gains = standing(profile, name) in (Standing.GAIN, Standing.UNPROVEN)
-        rate = f", {formatting.rate(result.rate, profile.target.unit)}" if gains else ""
-        lines.append(f"{name:<5} {headline}{rate}{f'; {detail}' if detail else ''}")
-    lines += [f"whole run: {whole_run(profile)}"] if whole_run(profile) else []
-    return Text("\n".join(lines))
-
-
-def _knobs(profile: Profile) -> Table:
-    table = _table("knob", "baseline", *profile.levels, wrap=False)
     columns = [profile.baseline, *(result.settings for result in profile.levels.values())]
-    for knob in KNOB_NAMES:
-        values = [getattr(settings, knob) for settings in columns]
-        style = "bold" if any(value != values[0] for value in values) else "dim"
-        table.add_row(knob, *(Text(formatting.value(value)) for value in values), style=style)
-    return table
+    rows = [(knob, *(formatting.value(getattr(each, knob)) for each in columns)) for knob in KNOB_NAMES]
+    knobs = formatting.plain(_table(("knob", "baseline", *profile.levels), rows, wrap=False))
+    measured_on = formatting.section("Measured", measured(profile))
+    return "\n".join(view(profile, measured_on, ["", *knobs.splitlines()]))
 
 
-def _evidence(profile: Profile) -> Text:
-    evidence = profile.evidence
-    cost = f"{formatting.count(evidence.trials, 'trial')} in {formatting.duration(evidence.seconds)}"
-    lines = [f"\n{cost}{', interrupted' if evidence.partial else ''}"]
-    for title, found in (
-        ("not offered", not_offered_groups(profile, EVERYTHING)),
-        ("did not work", failure_groups(profile, EVERYTHING)),
-        ("warnings", list(evidence.warnings)),
-        ("beside", [evidence.beside] if evidence.beside else []),
-    ):
-        lines += [f"{title}:", *(f"  {line}" for line in found)] if found else []
-    return Text("\n".join(lines))
+def measured(profile: Profile) -> list[str]:
+    """Return when the profile was made, by which versions and on which device, and the size of the target."""
+    target, written = profile.target, profile.written
+    made = [f"{written.date}, torch-autotune {written.tool}"] if written else []
+    made += [f"{name} {value}" for name, value in profile.software.items() if value is not None]
+    samples = "an unknown number of samples" if target.samples is None else f"{target.samples} samples"
+    return [", ".join([*made, f"on {target.device}"]), f"model of {target.parameters} parameters, {samples}"]
 
 
 def listed(profile: Profile) -> str:
@@ -97,11 +56,9 @@ def diff(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right
     rows = differences(left, right)
     if not rows:
         return "no difference"
-    table = _table("", *names)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    note = [] if left.key == right.key else [Text("Measured on different machine types: rates do not compare.")]
-    return formatting.plain(Group(table, *note))
+    table = formatting.plain(_table(("", *names), rows))
+    note = "" if left.key == right.key else "\nMeasured on different machine types: rates do not compare."
+    return f"{table}{note}"
 
 
 def differences(left: Profile, right: Profile) -> list[Row]:
@@ -150,8 +107,10 @@ def checked(result: CheckResult) -> str:
     )
 
 
-def _table(*columns: str, wrap: bool = True) -> Table:
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]] | list[Row], *, wrap: bool = True) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(Text(column), overflow="fold", no_wrap=not wrap)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     return table

@@ -222,6 +222,11 @@ class Script:
         return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Return what follows ``python`` to start it: the file, or ``-m`` and the module, then its arguments."""
+        return (*(("-m", self.module) if self.module else (self.written,)), *self.arguments)
+
+    @property
     def under_mpi(self) -> bool:
         """Return whether the user starts it by mpiexec."""
         return self.launcher == "mpiexec"

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from autotune.inspect.inspection import Bound
+from autotune.inspect.verdict import Bound
+from autotune.report.diagnosis import DOUBTS
 from benchmarks.neighbour import neighbour
 
 SCRIPT = str(Path(__file__).with_name("train.py"))
@@ -70,7 +71,7 @@ def score(case: str, found: dict[str, Any], gain: float) -> dict[str, Any]:
     return {
         "verdict": found["verdict"],
         "right": (found["verdict"] == bound.value and function in ("", named)) or (threads and gain > 1),
-        "cannot tell": not Bound(found["verdict"]).told,
+        "cannot tell": Bound(found["verdict"]) in DOUBTS,
         "bound": {name: round(limits[name], 2) for name in ("value", "low", "high")},
         "gain": round(gain, 2),
         "holds": gain <= limits["high"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotune.inspect.inspection import CLOCKED, Inspection, Part, Place, Roofline
+from autotune.inspect.verdict import CLOCKED, Inspection, Part, Place, Roofline
 from autotune.knobs.task import TaskFacts
 from autotune.stats.proof import Proof, Round
 from benchmarks.simulation.simulator import context, inventory

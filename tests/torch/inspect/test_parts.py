@@ -14,8 +14,8 @@ pytestmark = pytest.mark.torch
 from torch import nn  # noqa: E402
 
 from autotune.decoding import decoded  # noqa: E402
-from autotune.inspect.inspection import Bound, Inspection, Part, Roofline  # noqa: E402
 from autotune.inspect.parts import Operator, Rates, parts, roofline  # noqa: E402
+from autotune.inspect.verdict import Bound, Inspection, Part, Roofline  # noqa: E402
 from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.runtime.session import Session  # noqa: E402
 from autotune.trial.child.rank import TrainingLoop  # noqa: E402

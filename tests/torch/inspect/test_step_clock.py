@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,8 +15,8 @@ pytestmark = pytest.mark.torch
 from torch import nn  # noqa: E402
 
 from autotune.inspect import step_clock as module  # noqa: E402
-from autotune.inspect.inspection import Part  # noqa: E402
 from autotune.inspect.step_clock import StackWatch, step_clock  # noqa: E402
+from autotune.inspect.verdict import Part  # noqa: E402
 from autotune.trial.child.measured_loop import MeasuredLoop  # noqa: E402
 from autotune.trial.messages import Without  # noqa: E402
 
@@ -112,37 +111,25 @@ def test_a_user_who_prints_or_waits_for_a_number_before_the_backward_pass_is_no_
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("builtins.print", lambda *_: training.passes(7.0))
-    with step_clock(training.loop) as clock:
-        training.step(lambda loss: print(loss.item()))
-        assert clock.take()[Part.LOOP] == 10.0 + 7.0
-
-
-def test_the_exchange_of_gradients_has_its_own_time(training: Training) -> None:
     training.loop.session.sync.exchange = lambda: training.passes(8.0)
     with step_clock(training.loop) as clock:
-        training.step()
-        assert clock.take()[Part.EXCHANGE] == 8.0
+        training.step(lambda loss: print(loss.item()))
+        found = clock.take()
+        assert (found[Part.LOOP], found[Part.EXCHANGE]) == (10.0 + 7.0, 8.0)
 
 
-def test_a_closure_runs_its_passes_within_the_update(training: Training) -> None:
+def test_a_closures_passes_run_within_the_update_and_a_transform_within_the_loader(training: Training) -> None:
     def closure() -> Any:
         loss = training.model(torch.ones(8, 4)).mean()
         loss.backward()
         return loss
 
-    optimizer = torch.optim.LBFGS(training.model.parameters(), max_iter=1)
-    with step_clock(training.loop) as clock:
-        training.model(torch.ones(8, 4))
-        clock.take()
-        optimizer.step(closure)
-        assert clock.take()[Part.PASSES] >= 3.0
-
-
-def test_a_transform_that_is_a_module_belongs_to_the_loader(training: Training) -> None:
-    crop = nn.Identity()
+    crop, optimizer = nn.Identity(), torch.optim.LBFGS(training.model.parameters(), max_iter=1)
     with step_clock(training.loop) as clock:
         training.step()
         clock.take()
+        optimizer.step(closure)
+        assert clock.take()[Part.PASSES] >= 3.0
         training.loop.next_batch(lambda: crop(training.read()))
         assert clock.take()[Part.LOADER] == 2.0
 
@@ -175,18 +162,6 @@ class TestStackWatch:
         assert found[Part.LOADER].function == "read_slowly"
         assert (found[Part.LOOP].function, found[Part.LOOP].file) == ("log_metrics", "test_step_clock.py")
         assert 0.5 < found[Part.LOOP].share < 1
-
-    def test_frames_of_the_loader_are_no_callers_of_the_loop(self) -> None:
-        """Seen: a function whose frame took the identity of a frame of ours that had ended was passed over."""
-        training = Training(SimpleNamespace(seconds=0.0))
-        with step_clock(training.loop) as clock:
-            training.loop.next_batch(lambda: None)
-            assert clock.callers == frozenset(map(id, own_frames()))
-
-
-def own_frames() -> list[Any]:
-    """Those of this file and of pytest's plugins, without this function's."""
-    return [each for each in module.above(sys._getframe(1)) if module.is_users(each)]
 
 
 def busy(seconds: float) -> None:

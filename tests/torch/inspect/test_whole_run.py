@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
 import sys
 from pathlib import Path
-from textwrap import dedent
-from types import FrameType
-from typing import Any
 
 import pytest
 
-from autotune.inspect import whole_run
 from autotune.inspect.step_clock import above
+from autotune.inspect.whole_run import Loops
 
 HEAD = """
 import torch
@@ -23,64 +21,55 @@ def bar(things): return things
 """
 
 
-def looked_at(text: str, folder: Path, times: int = 2) -> tuple[list[list[Any]], list[int | None]]:
-    """Run a script whose ``step()`` looks at the loops around it: the ranges, and the steps of the whole run."""
-    found: list[list[Any]] = []
-    steps: list[int | None] = []
-    begun: list[int] = []
+def looked_at(text: str, folder: Path, times: int = 2) -> tuple[Loops, int | None]:
+    """Run a script whose ``step()`` looks at the loops around it: what it finds first, and the steps of the run."""
+    found: list[Loops] = []
 
     def step() -> None:
-        loops = whole_run._loops(_callers(sys._getframe()))
-        found.append([(each.values, each.passes) for each in loops])
-        if len(found) == 1:
-            begun.extend(each.position for each in loops)
-        else:
-            steps.append(whole_run._steps(loops, begun, len(found) - 1, 4))
+        # Those of the script alone: pytest has loops, too.
+        own = (each for each in above(sys._getframe()) if each.f_code.co_filename.endswith("train.py"))
+        found.append(Loops.around(own))
         if len(found) == times:
             raise SystemExit
 
-    (folder / "train.py").write_text(dedent(HEAD) + dedent(text))
+    (folder / "train.py").write_text(HEAD + text)
     with pytest.raises(SystemExit):
         runpy.run_path(str(folder / "train.py"), {"step": step})
-    return found, steps
+    return found[0], found[0].steps(times - 1, 4)
 
 
-def _callers(frame: FrameType | None) -> list[FrameType]:
-    """The frames of the script alone: those of pytest have loops, too."""
-    return [each for each in above(frame) if each.f_code.co_filename.endswith("train.py")]
+IN_FUNCTIONS = """
+def train(epoch):
+    for number, batch in enumerate(bar(loader), 1):
+        step()
+def main():
+    for epoch in bar(range(1, Arguments.epochs + 1)):
+        train(epoch)
+main()
+"""
+DEFINED_IN_A_LOOP = """
+for unused in range(7):
+    def train():
+        for epoch in range(3):
+            for batch in loader: step()
+train()
+"""
 
 
-def test_epochs_over_a_loader(tmp_path: Path) -> None:
-    found, steps = looked_at("for epoch in range(Arguments.epochs):\n  for batch in loader: step()", tmp_path)
-    assert found[0] == [(range(3), True)]
-    assert steps == [12]
-
-
-def test_epochs_and_the_pass_in_functions(tmp_path: Path) -> None:
-    text = """
-    def train(epoch):
-        for number, batch in enumerate(bar(loader), 1):
-            step()
-    def main():
-        for epoch in bar(range(1, Arguments.epochs + 1)):
-            train(epoch)
-    main()
-    """
-    assert looked_at(text, tmp_path)[1] == [12]
-
-
-def test_steps_of_a_loop_without_a_pass(tmp_path: Path) -> None:
-    text = """
-    for number in range(100):
-        for of_two in range(2):
-            step()
-    """
-    assert looked_at(text, tmp_path)[1] == [200]
-
-
-def test_a_step_every_second_turn(tmp_path: Path) -> None:
-    text = "for number in range(100):\n  if number % 2: step()"
-    assert looked_at(text, tmp_path, times=3)[1][-1] == 50
+@pytest.mark.parametrize(
+    ("text", "times", "passes", "steps"),
+    [
+        ("for epoch in range(Arguments.epochs):\n  for batch in loader: step()", 2, True, 12),
+        (IN_FUNCTIONS, 2, True, 12),
+        (DEFINED_IN_A_LOOP, 2, True, 12),
+        ("for number in range(100):\n  for of_two in range(2): step()", 2, False, 200),
+        ("for number in range(100):\n  if number % 2: step()", 3, False, 50),
+    ],
+    ids=["epochs", "in functions", "a function ends the loops around it", "no pass", "every second turn"],
+)
+def test_the_steps_of_a_run(text: str, times: int, passes: bool, steps: int, tmp_path: Path) -> None:
+    found, counted = looked_at(text, tmp_path, times)
+    assert (found.passes, counted) == (passes, steps)
 
 
 @pytest.mark.parametrize(
@@ -88,15 +77,14 @@ def test_a_step_every_second_turn(tmp_path: Path) -> None:
 )
 def test_other_loops_tell_nothing(loop: str, tmp_path: Path) -> None:
     text = f"values = [3]\n{loop}\n  for epoch in range(3):\n    for batch in loader: step()"
-    assert looked_at(text, tmp_path) == ([[], []], [None])
+    found, steps = looked_at(text, tmp_path)
+    assert (found.ranges, steps) == ([], None)
 
 
-def test_a_function_ends_the_loops_around_its_definition(tmp_path: Path) -> None:
-    text = """
-    for unused in range(7):
-        def train():
-            for epoch in range(3):
-                for batch in loader: step()
-    train()
-    """
-    assert looked_at(text, tmp_path)[1] == [12]
+def test_the_script_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack may have many frames of one large file."""
+    parsed: list[object] = []
+    parse = ast.parse
+    monkeypatch.setattr(ast, "parse", lambda *words: (parsed.append(words), parse(*words))[1])
+    looked_at("def train(n):\n  if n: return train(n - 1)\n  for x in range(3): step()\ntrain(5)", tmp_path)
+    assert len(parsed) == 1

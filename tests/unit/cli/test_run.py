@@ -16,6 +16,7 @@ from autotune.launch.prepare import Wishes, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
+from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, started_script
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, profile
@@ -211,6 +212,23 @@ def test_one_process_finds_what_torchrun_sets(say: Say, elsewhere: Path, machine
         assert words in said.out
     assert "OMP_NUM_THREADS" not in said.out
     assert "it is started as torchrun starts one process" in said.err
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
+    say: Say, elsewhere: Path, machine: Inventory, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    saved = profiles.read(written_for_torchrun(Settings(threads=1, batch_size=64), elsewhere, machine))
+    target, run = replace(saved.target, ranked=False), WholeRun(20.0, 0.001, None, 10)
+    short = replace(saved, target=target, evidence=replace(saved.evidence, run=run))
+    words = ["run", "--profile", profiles.write(elsewhere / "short.yaml", short), "--dry-run", "train.py"]
+    said = say(*words)
+    assert (said.out, "too short to gain" in said.err) == (f"{sys.executable} train.py\n", True)
+    if how == "option":
+        words[1:1] = ["--level", "amp"]
+    else:
+        monkeypatch.setenv("AUTOTUNE_LEVEL", "amp")
+    assert "autotune.runtime.entry" in say(*words).out
 
 
 @pytest.mark.usefixtures("machine")

@@ -14,8 +14,7 @@ import pytest
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import contenders, diagnose
-from autotune.inspect.inspection import Part
-from autotune.inspect.verdict import QUARTER, STEP
+from autotune.inspect.verdict import QUARTER, STEP, Part
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
 from autotune.stats.load import QUIET
@@ -32,21 +31,18 @@ SHARES = dict.fromkeys(Part, 0.0) | {Part.PASSES: 0.8, Part.LOADER: 0.15, Part.L
 
 
 class TestContenders:
-    def names(self, settings: Settings = OWN, threads: float = 2.0, **changes: Any) -> list[str]:
-        shares = SHARES | changes.pop("shares", {})
-        return list(contenders(settings, facts(**changes), shares, threads))
-
-    def test_parts_that_can_be_left_out_and_are_worth_it_run(self) -> None:
-        assert self.names() == [STEP, QUARTER, "loader"]
-
     @pytest.mark.parametrize(
-        "changes", [{"unit": "items"}, {"script": "batches", "unit": "steps"}], ids=["tokens", "steps"]
+        ("changes", "names"),
+        [
+            ({}, [STEP, QUARTER, "loader"]),
+            ({"unit": "items"}, [STEP, "loader"]),
+            ({"script": "batches", "unit": "steps"}, [STEP, "loader"]),
+            ({"script": "backward passes"}, [STEP]),
+        ],
+        ids=["worth it", "tokens are not cut into quarters", "nor steps", "no batch shows steps"],
     )
-    def test_only_samples_can_be_cut_into_quarters(self, changes: dict[str, Any]) -> None:
-        assert self.names(**changes) == [STEP, "loader"]
-
-    def test_steps_that_no_batch_shows_run_whole_only(self) -> None:
-        assert self.names(script="backward passes") == [STEP]
+    def test_parts_that_can_be_left_out_and_are_worth_it_run(self, changes: dict[str, Any], names: list[str]) -> None:
+        assert list(contenders(OWN, facts(**changes), SHARES, 2.0)) == names
 
     def test_several_processes_also_run_without_their_exchange(self) -> None:
         own = OWN.but(processes=2, threads=1, backend="gloo")
@@ -72,36 +68,32 @@ class TestContenders:
         assert fewer is None or len(found) == 3, "few contenders, since steps are slow then"
 
 
-class Clock:
-    """Seconds that pass where a fake says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class World:
     """A machine on a clock of its own, on which everything takes as long as the test says, or to the given deadline."""
 
-    def __init__(self, clock: Clock, **seconds: float) -> None:
-        self.clock, self.seconds = (
-            clock,
-            {"probe": 0.1, "start": 1.0, "inspect": 3.0, "contest": 2.0, "noise": 0.5} | seconds,
-        )
-        self.generations = 0
+    def __init__(self, patch: pytest.MonkeyPatch, **seconds: float) -> None:
+        self.seconds = {"probe": 0.1, "start": 1.0, "inspect": 3.0, "contest": 2.0, "noise": 0.5} | seconds
+        self.now, self.generations = 0.0, 0
         self.stages: list[tuple[float, str]] = []
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        patch.setattr(module, "on_the_same_cpus", lambda inventory, observe: observe)
+        neighbours = SimpleNamespace(observing=lambda observe: observe, load=lambda threads: QUIET)
+        patch.setattr(module, "Neighbours", lambda: neighbours)
+        for name, fake in (("probe", self.probe), ("open_runner", self.open_runner), ("TrialBench", self.bench)):
+            patch.setattr(module, name, fake)
+
+    def diagnose(self, budget: float = 20.0) -> None:
+        diagnose(SimpleNamespace(path=Path("model.py")), budget, self.observe)  # type: ignore[arg-type]
 
     def takes(self, what: str, deadline: float) -> bool:
         """Let the time pass; False if the deadline came first."""
-        over = self.clock.now + self.seconds[what]
-        self.clock.now = max(self.clock.now, min(over, deadline))
+        over = self.now + self.seconds[what]
+        self.now = max(self.now, min(over, deadline))
         return over <= deadline
 
     def observe(self, event: Event) -> None:
         if isinstance(event, StageStarted):
-            self.stages.append((self.clock.now, event.stage))
+            self.stages.append((self.now, event.stage))
 
     def probe(self, system: System) -> Any:
         self.takes("probe", system.deadline)
@@ -137,53 +129,30 @@ class World:
         yield SimpleNamespace(rounds=lambda generation, number, seconds: [Round(generation, rates)] * number)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=found.monotonic))
-    return found
-
-
-def diagnosed(world: World, monkeypatch: pytest.MonkeyPatch, budget: float = 20.0) -> Any:
-    for name, fake in {"probe": world.probe, "open_runner": world.open_runner, "TrialBench": world.bench}.items():
-        monkeypatch.setattr(module, name, fake)
-    monkeypatch.setattr(module, "on_the_same_cpus", lambda inventory, observe: observe)
-    neighbours = SimpleNamespace(observing=lambda observe: observe, load=lambda threads: QUIET)
-    monkeypatch.setattr(module, "Neighbours", lambda: neighbours)
-    return diagnose(SimpleNamespace(path=Path("model.py")), budget, world.observe)  # type: ignore[arg-type]
-
-
 class TestBudget:
     @pytest.mark.parametrize("budget", [10.0, 20.0, 60.0])
     @pytest.mark.parametrize(
         "slow", [{}, {"probe": 100.0}, {"contest": 100.0}, {"contest": 7.0}, {"inspect": 4.9, "probe": 4.0}]
     )
-    def test_is_a_hard_bound(
-        self, clock: Clock, slow: dict[str, float], budget: float, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_a_hard_bound(self, slow: dict[str, float], budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
         """Seen: ``--budget 30s`` ended after 1:34 to 4:20, in a fresh home beside a load."""
-        world = World(clock, **slow)
+        world = World(monkeypatch, **slow)
         with contextlib.suppress(NothingUsable):
-            diagnosed(world, monkeypatch, budget)
-        assert clock.now <= budget
+            world.diagnose(budget)
+        assert world.now <= budget
 
     @pytest.mark.parametrize("slow", ["start", "inspect"])
-    def test_a_start_too_slow_is_cut(self, clock: Clock, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_start_too_slow_is_cut(self, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = World(monkeypatch, **{slow: 1000.0})
         with pytest.raises(NothingUsable, match="budget ended"):
-            diagnosed(World(clock, **{slow: 1000.0}), monkeypatch)
-        assert clock.now <= 20.0
-
-    def test_the_first_line_comes_before_anything_takes_long(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        world = World(clock)
-        diagnosed(world, monkeypatch)
-        assert world.stages[0][0] == 0.0
-        assert [words.split()[0] for _, words in world.stages] == ["probing", "importing", "the", "the"]
+            world.diagnose()
+        assert world.now <= 20.0
 
     @pytest.mark.parametrize(("noise", "generations"), [(0.5, 7), (0.0, 4)], ids=["fill the time", "until it is told"])
-    def test_generations(self, clock: Clock, noise: float, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of 2 s each, after 4.1 s, with 1.5 s for the end."""
-        world = World(clock, noise=noise)
-        diagnosed(world, monkeypatch)
+    def test_generations(self, noise: float, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 2 s each, after 4.1 s, with 1.5 s for the end. The first line comes before anything takes long."""
+        world = World(monkeypatch, noise=noise)
+        world.diagnose()
         assert world.generations == generations
+        assert world.stages[0][0] == 0.0
+        assert [words.split()[0] for _, words in world.stages] == ["probing", "importing", "the", "the"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,12 @@ from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
-    PORT,
     Cluster,
-    Preload,
     check_slurm,
     command,
     environment,
     from_options,
     own_threads,
-    preload,
     scrub,
     starter,
     system_tools,
@@ -37,79 +35,64 @@ ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (2, 3))))
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
-def test_several_processes_are_counted_out(backend: str) -> None:
-    found = command(Settings(processes=3, backend=backend), "train.py", ["--nproc-per-node=auto"], "py")
-    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=3"]
-    assert found == [*start, "train.py", "--nproc-per-node=auto"]
+TORCHRUN = "py -m torch.distributed.run --standalone --local-addr=127.0.0.1 --nproc-per-node=2"
+ENTRY = "-m autotune.runtime.entry"
+BINDING = "py -m autotune.knobs.binding"
+MEETING = "--rdzv-backend=c10d --rdzv-endpoint=[fd00::1]:1234 --rdzv-id=autotune"
+TWO = Settings(processes=2, threads=4)
 
 
-def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
-    found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", mpiexec="/env/bin/mpiexec")
-    start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.entry"]
-    assert found == [*start, "mpi", "train.py", "-n", "3"]
-
-
-def test_a_script_with_settings_starts_through_our_entry() -> None:
-    entry = ["-m", "autotune.runtime.entry", "gloo", "train.py"]
-    assert command(Settings(), "train.py", [], "py", applies=True) == ["py", *entry]
-    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", applies=True, binder=["bind"])
-    assert found[-7:] == ["bind", "py", "-u", *entry]
+@pytest.mark.parametrize(
+    ("settings", "options", "line"),
+    [
+        (Settings(), {}, "py train.py -n 3"),
+        (Settings(), {"applies": True}, f"py {ENTRY} gloo train.py -n 3"),
+        (Settings(), {"binder": starter(ALONE, "py")}, f"{BINDING} py train.py -n 3"),
+        (TWO, {}, f"{TORCHRUN} train.py -n 3"),
+        (TWO.but(backend="nccl"), {}, f"{TORCHRUN} train.py -n 3"),
+        (TWO, {"binder": starter(LOCAL, "py")}, f"{TORCHRUN} --no-python {BINDING} py -u train.py -n 3"),
+        (TWO, {"binder": ["b"], "applies": True}, f"{TORCHRUN} --no-python b py -u {ENTRY} gloo train.py -n 3"),
+        (
+            TWO.but(backend="mpi"),
+            {"mpiexec": "/env/bin/mpiexec"},
+            f"/env/bin/mpiexec -launcher fork -n 2 py {ENTRY} mpi train.py -n 3",
+        ),
+    ],
+)
+def test_what_starts_a_script(settings: Settings, options: dict[str, Any], line: str) -> None:
+    """Options of the script stay its own."""
+    assert command(settings, "train.py", ["-n", "3"], "py", **options) == line.split()
 
 
 @pytest.mark.parametrize(("processes", "here"), [(1, True), (2, False)])
 def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: bool) -> None:
-    found = command(
-        Settings(processes=processes, backend="gloo" if processes > 1 else None),
-        "train.py",
-        [],
-        "py",
-        cluster=Cluster(2, "fd00::1", 1234),
-        route=Route("10.0.0.2", "eth0", here),
-    )
-    meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=autotune"]
-    meeting += [f"--rdzv-conf=is_host={int(here)}", "--local-addr=10.0.0.2"]
-    start = ["py", "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={processes}"]
-    assert found == [*start, "train.py"]
+    rendezvous = Cluster(2, "[fd00::1]:1234", "fd00::1").options(Route("10.0.0.2", "eth0", here))
+    settings = Settings(processes=processes, backend="gloo" if processes > 1 else None)
+    found = command(settings, "train.py", [], "py", rendezvous=rendezvous)
+    meeting = f"--nnodes=2 {MEETING} --rdzv-conf=is_host={int(here)} --local-addr=10.0.0.2"
+    assert found == f"py -m torch.distributed.run {meeting} --nproc-per-node={processes} train.py".split()
 
 
-def test_one_process() -> None:
-    assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
-        ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
-    )
+def test_system_tools_bind_without_this_package() -> None:
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
     assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["taskset", "-c", "2-3"]
-
-
-def test_several_processes() -> None:
-    found = command(Settings(processes=2), "train.py", ["x"], "py", binder=starter(LOCAL, "py"))
-    torchrun = [
-        "py",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        "--nproc-per-node=2",
-        "--no-python",
-    ]
-    assert found == [*torchrun, "py", "-m", "autotune.knobs.binding", "py", "-u", "train.py", "x"]
-    printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
-    assert printed[:7] == torchrun
-    assert printed[7:9] == ["sh", "-c"]
-    assert printed[-4:] == ["py", "-u", "train.py", "x"]
-
-
-@pytest.mark.parametrize("nodes", [None, 1])
-def test_one_machine_is_no_cluster(nodes: int | None) -> None:
-    assert from_options(nodes, None) is None
+    shell, option, cases, name = system_tools(LOCAL)
+    assert (shell, option, name) == ("sh", "-c", "sh")
+    assert '0) set -- taskset -c 0-1 "$@";; 1) set -- taskset -c 2-3 "$@";;' in cases
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "host", "port"),
-    [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
+    ("nodes", "endpoint", "cluster"),
+    [
+        (None, None, None),
+        (1, None, None),
+        (2, "a.b:1234", Cluster(2, "a.b:1234", "a.b")),
+        (2, "10.0.0.1", Cluster(2, "10.0.0.1", "10.0.0.1")),
+        (2, "[fe80::1]:99", Cluster(2, "[fe80::1]:99", "fe80::1")),
+    ],
 )
-def test_machines_meet_at_an_endpoint(endpoint: str, host: str, port: int) -> None:
-    assert from_options(2, endpoint) == Cluster(2, host, port)
+def test_machines_meet_at_an_endpoint(nodes: int | None, endpoint: str | None, cluster: Cluster | None) -> None:
+    assert from_options(nodes, endpoint) == cluster
 
 
 @pytest.mark.parametrize(
@@ -135,23 +118,24 @@ def test_a_slurm_step_of_several_tasks_on_a_machine_is_refused() -> None:
     check_slurm({"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"})
 
 
-TWO = Settings(processes=2, threads=4)
-
-
 @pytest.mark.parametrize(
-    ("name", "present", "result"),
+    ("name", "present", "preloaded", "kept"),
     [
-        ("default", "", Preload()),
-        ("default", "/opt/libjemalloc.so", Preload(users="/opt/libjemalloc.so")),
-        ("jemalloc", "", Preload(JEMALLOC)),
-        ("tcmalloc", "", Preload(TCMALLOC)),
-        ("jemalloc", "/opt/libmine.so", Preload(f"/opt/libmine.so:{JEMALLOC}")),
-        ("jemalloc", "/opt/libjemalloc.so", Preload()),
-        ("jemalloc", "/opt/libtcmalloc.so", Preload(users="/opt/libtcmalloc.so")),
+        ("default", "", None, False),
+        ("default", "/opt/libjemalloc.so", None, True),
+        ("jemalloc", "", JEMALLOC, False),
+        ("tcmalloc", "", TCMALLOC, False),
+        ("jemalloc", "/opt/libmine.so", f"/opt/libmine.so:{JEMALLOC}", False),
+        ("jemalloc", "/opt/libjemalloc.so", None, False),
+        ("jemalloc", "/opt/libtcmalloc.so", None, True),
     ],
 )
-def test_what_is_preloaded_already_stays(name: str, present: str, result: Preload) -> None:
-    assert preload(name, HERE, present) == result
+def test_what_is_preloaded_already_stays(name: str, present: str, preloaded: str | None, kept: bool) -> None:
+    found = environment(Settings(allocator=name), HERE, {"LD_PRELOAD": present} if present else {})
+    assert found.set.get("LD_PRELOAD") == preloaded
+    assert [f"LD_PRELOAD={present} is yours and stays; tuned would be {name}." in note for note in found.kept] == (
+        [True] * kept
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +147,8 @@ def test_what_is_preloaded_already_stays(name: str, present: str, result: Preloa
 )
 def test_an_allocator_that_cannot_be_preloaded_is_named_with_the_reason(change: dict, reason: str) -> None:
     here = replace(HERE, software=replace(HERE.software, **change))
-    assert preload("jemalloc", here, "") == Preload(reason=reason)
+    found = environment(Settings(allocator="jemalloc"), here, {})
+    assert (found.set, found.not_applied) == ({}, (("allocator", reason),))
 
 
 @pytest.mark.parametrize("settings", [TWO, Settings()])
@@ -186,8 +171,9 @@ def test_the_users_threads_win_and_are_named(
 ) -> None:
     found = environment(settings, HERE, base)
     assert found.set.get("OMP_NUM_THREADS") == added
-    assert [item.name for item in found.kept] == kept
-    assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
+    assert [note.partition(" is yours and stays")[0] for note in found.kept] == [
+        f"{name}={base[name]}" for name in kept
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +202,7 @@ def test_torchruns_own_default_is_not_the_users_word(words: dict[str, str], thre
 def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], kept: str | None) -> None:
     found = environment(Settings(threads=8, omp_wait_policy="passive"), HERE, base)
     assert "OMP_WAIT_POLICY" not in found.set
-    assert [item.note.startswith(kept) for item in found.kept if kept] == [True] * bool(kept)
-    assert len(found.kept) == bool(kept)
+    assert [note.startswith(str(kept)) for note in found.kept] == [True] * bool(kept)
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,11 @@ from hypothesis import strategies as st
 
 from autotune.decoding import decoded
 from autotune.errors import UsageError
-from autotune.launch.line import (
-    TORCHRUN_OPTIONS,
-    LaunchLine,
-    is_launcher,
-    parse,
-    script,
-    target,
-)
-from autotune.trial.target import Script
+from autotune.launch.line import OPTIONS, LaunchLine, is_launcher, parse, script, target
+from autotune.trial.target import Script, TaskFile
 
 ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
+ON_CPU = {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "bf16"}
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +45,7 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("accelerate launch train.py", LaunchLine("train.py", (), False, "accelerate", 1, 1, ACCELERATE)),
         (
             "accelerate launch --cpu --num_processes 2 --mixed_precision=bf16 train.py",
-            LaunchLine(
-                "train.py",
-                (),
-                False,
-                "accelerate",
-                1,
-                None,
-                {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "bf16"},
-            ),
+            LaunchLine("train.py", (), False, "accelerate", 1, None, ON_CPU),
         ),
         (
             "accelerate launch --multi_gpu --num_processes 2 --num_cpu_threads_per_process 3 -m p.train",
@@ -108,7 +94,7 @@ def test_a_script_is_no_launcher(words: list[str], name: str) -> None:
 
 
 TORCHRUN = st.lists(
-    st.sampled_from(sorted(option for option, value in TORCHRUN_OPTIONS.items() if option.startswith("--") and value)),
+    st.sampled_from(sorted(option for option in OPTIONS["torchrun"][1].split() if option.startswith("--"))),
     unique=True,
 ).map(lambda options: [f"{each}={2 if each == '--nproc-per-node' else 1}" for each in options])
 
@@ -121,9 +107,8 @@ def test_every_option_of_torchrun_ends_before_the_script(
     words = [part for each in words for part in (each.split("=") if apart else [each])]
     found = parse(["torchrun", *words, "train.py", *arguments])
     processes = 2 if "--nproc-per-node=2" in options else 1
-    assert found == LaunchLine(
-        "train.py", tuple(arguments), False, "torchrun", processes, 1 if processes == 2 else None
-    )
+    threads = 1 if processes == 2 else None
+    assert found == LaunchLine("train.py", tuple(arguments), False, "torchrun", processes, threads)
 
 
 @pytest.mark.parametrize(
@@ -131,22 +116,21 @@ def test_every_option_of_torchrun_ends_before_the_script(
     [
         ("distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\nuse_cpu: true\n", 1, "bf16"),
         ("distributed_type: MULTI_GPU\nnum_processes: 4\nuse_cpu: false\n", 4, "no"),
+        ("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n", 0, ""),
+        ("distributed_type: TPU\n", 0, ""),
     ],
 )
-def test_accelerates_configuration_counts(text: str, processes: int, precision: str, tmp_path: Path) -> None:
+def test_accelerates_configuration_counts_or_is_refused(
+    text: str, processes: int, precision: str, tmp_path: Path
+) -> None:
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(text)
-    found = parse(["accelerate", "launch", "train.py"])
-    assert (found.processes, found.variables["ACCELERATE_MIXED_PRECISION"]) == (processes, precision)
-
-
-@pytest.mark.parametrize(
-    "text", ["distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n", "distributed_type: TPU\n"]
-)
-def test_a_configuration_that_says_more_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(text)
-    with pytest.raises(UsageError, match="does not know how to start"):
-        parse(["accelerate", "launch", "--config_file", str(tmp_path / "own.yaml"), "train.py"])
+    if processes:
+        found = parse(["accelerate", "launch", "train.py"])
+        assert (found.processes, found.variables["ACCELERATE_MIXED_PRECISION"]) == (processes, precision)
+    else:
+        with pytest.raises(UsageError, match="does not know how to start"):
+            parse(["accelerate", "launch", "--config_file", f"{tmp_path}/accelerate/default_config.yaml", "train.py"])
 
 
 def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,3 +152,4 @@ def test_a_task_file_takes_no_launcher(tmp_path: Path, monkeypatch: pytest.Monke
     Path("model.py").write_text("def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(m, b): ...\n")
     with pytest.raises(UsageError, match=r"model\.py is a task file"):
         target("torchrun", ["model.py"])
+    assert isinstance(target("python", ["model.py"]), TaskFile)

@@ -40,12 +40,9 @@ def test_the_users_own_are_named_and_the_rest_summed_up(
     assert notes.load_named(Load(taken, guests, neighbours, 2)) == words
 
 
-def test_the_note_of_a_shared_profile_names_nobody() -> None:
+def test_the_note_of_a_shared_profile_names_nobody_and_no_services() -> None:
     assert notes.load_note(Load(1.61, 0.0, (PYTHON, MAKE, FOREIGN), 2)) == f"{BUSY}: other processes took 1.6 {QUIET}"
-
-
-def test_a_large_machines_own_services_are_not_worth_a_word() -> None:
-    assert notes.load_note(Load(0.5, threads=64)) == ""
+    assert notes.load_note(Load(0.5, threads=64)) == "", "a large machine has services of its own"
     assert notes.load_note(Load(0.7, threads=64))
 
 

@@ -20,13 +20,6 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("processes", [2, 0])
-def test_others_on_a_gpu_are_named(processes: int) -> None:
-    gpu = Gpu(0, "A100", 2**35, 2**34, (8, 0), False, None, (), processes)
-    shown = flat(machine.text(records.inventory(gpus=(gpu,))))
-    assert ("other processes on it (2)" in shown) == bool(processes)
-
-
 def test_the_machine_table_names_limits_reasons_and_hints() -> None:
     shown = machine.text(records.inventory(notes=("power: no sensor",)))
     for words in (
@@ -43,6 +36,8 @@ def test_the_machine_table_names_limits_reasons_and_hints() -> None:
     ):
         assert words in flat(shown), words
     assert max(map(len, shown.splitlines())) <= 80
+    gpu = Gpu(0, "A100", 2**35, 2**34, (8, 0), False, None, (), 2)
+    assert "other processes on it (2)" in flat(machine.text(records.inventory(gpus=(gpu,))))
 
 
 def test_unknown_facts_are_said_to_be_unknown() -> None:

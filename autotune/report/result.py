@@ -1,0 +1,285 @@
+"""The result of tuning in words: what each level is worth, and all of it on one screen (80 x 40).
+
+"No gain" and "cannot tell" are results like any other.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
+from autotune.lines import cut
+from autotune.probes.facts import Inventory
+from autotune.profiles.format import LevelResult, Profile
+from autotune.report import formatting
+from autotune.report.formatting import WIDTH, section
+from autotune.report.notes import load_named
+from autotune.stats.load import QUIET, Load
+
+HEIGHT = 40
+LIMITS = ((16, 3, 3), (9, 3, 2), (9, 1, 2), (6, 1, 1))
+"""Changed knobs, details, and lines of a detail shown: all of them if they fit the screen, else fewer."""
+NO_GAIN = "no gain: keep your settings"
+CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settings"
+INTERRUPTED = "interrupted: the best found so far, not fully proven"
+
+
+def verdict(profile: Profile, name: str) -> tuple[str, str]:
+    """Return what level ``name`` is worth: ``(headline, detail)``; the detail may be empty."""
+    result, lower = profile.levels[name], below(profile, name)
+    measured, note = formatting.interval(result.speedup), result.note
+    if name in profile.impossible():
+        return f"not believable: {measured}", note
+    if result.proven:
+        repeats = f"nothing beyond {lower} was proven; uses {lower}'s settings"
+        return repeats if lower else formatting.gain(result.speedup), note
+    if result.settings != profile.baseline:  # as an interrupted run saves them
+        return f"not proven: {measured}", note
+    if not result.speedup.rounds:
+        return f"{result.verdict or 'no proven gain'}: keep your settings", note
+    headline = CANNOT_TELL if result.speedup.undecided else NO_GAIN
+    return headline, "; ".join(filter(None, (measured, note)))
+
+
+def gains(profile: Profile, name: str) -> bool:
+    """Return True if level ``name`` is proven, believable, and more than a lower level repeated."""
+    return profile.levels[name].proven and not below(profile, name) and name not in profile.impossible()
+
+
+def recommended(profile: Profile) -> str | None:
+    """Return the level to recommend: the lowest with the settings of the profile's; None if there is nothing to apply.
+
+    A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
+    """
+    name = profile.recommended
+    if name in profile.impossible() or not (to_apply(profile) and profile.is_felt(name)):
+        return None
+    return below(profile, name) or name
+
+
+def to_apply(profile: Profile) -> bool:
+    """Return True if the recommended level differs from what the user runs."""
+    return profile.level().settings != profile.baseline
+
+
+def whole_run(profile: Profile) -> str:
+    """Return what the recommended level brings the whole run, in words; empty if nobody knows."""
+    run, step = profile.evidence.run, profile.level().speedup.value
+    gain = run.speedup(step) if run is not None and to_apply(profile) else None
+    if run is None or gain is None:
+        return ""
+    share, before, after = run.other_share or 0.0, run.seconds(), run.seconds(step)
+    if before is None or after is None or run.steps is None:
+        return f"about {formatting.times(gain)} from epoch to epoch: {share:.0%} of it is evaluation and the like"
+    steps = run.steps * run.step_seconds
+    rest = f"{formatting.duration(run.start_seconds)} until it trains"
+    if run.other_share is not None:
+        rest += f", {formatting.duration(before - run.start_seconds - steps)} evaluation and the like"
+    found = f"about {formatting.times(gain)}: {formatting.duration(before)} -> {formatting.duration(after)} ({rest})"
+    return found if steps >= before / 2 else f"most of it is not training; {found}"
+
+
+def below(profile: Profile, name: str) -> str:
+    """Return the lowest level below ``name`` with the same settings; empty if there is none."""
+    settings = profile.levels[name].settings
+    lower = (each for each in LEVELS[: LEVELS.index(name)] if each in profile.levels)
+    return next((each for each in lower if profile.levels[each].settings == settings), "")
+
+
+def changed(settings: Settings, baseline: Settings) -> list[tuple[str, Any, Any, str]]:
+    """Return ``(knob, before, after, why)`` for every knob that differs, in the knob table's order."""
+    moved = [(BY_NAME[name], before, after) for name, (after, before) in settings.difference(baseline).items()]
+    return [(knob.name, before, after, knob.reason(before, after, settings)) for knob, before, after in moved]
+
+
+def batch_note(profile: Profile, result: LevelResult) -> str:
+    """Return what a changed global batch means for the training; empty if the batch is the user's own.
+
+    The rules of thumb: learning rate times the square root of the batch's factor for Adam kinds (Malladi et al. 2022),
+    times the factor for SGD (Goyal et al. 2017).
+    """
+    before, after = profile.baseline.global_batch, result.settings.global_batch
+    if before == after:
+        return ""
+    factor, samples = after / before, profile.target.samples
+    steps = ""
+    if samples:
+        steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch"
+    return (
+        f"the global batch goes from {before} to {after}{steps}. The learning rate needs another look:"
+        f" try {formatting.number(math.sqrt(factor))} times yours for Adam kinds (sqrt rule),"
+        f" {formatting.number(factor)} times for SGD (linear rule), with warm-up."
+    )
+
+
+# The screen -----------------------------------------------------------------------------------------------------------
+
+
+def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET, *, script: str = "train.py") -> str:
+    """Return the whole result as plain text. Only the lines to copy may be wider than 80 columns.
+
+    Args:
+        profile: the result.
+        inventory: this machine.
+        path: of the profile.
+        load: other processes that ran meanwhile, with their names.
+        script: how the user's script is started, without Python.
+    """
+    machine, apply, lines = _machine(inventory), apply_lines(profile, path, script), list[str]()
+    for changes, most, deep in LIMITS:
+        shown = view(profile, machine, _changes(profile, changes), beside=load_named(load), most=most, deep=deep)
+        lines = [*shown, *apply]
+        if len(lines) <= HEIGHT:
+            break
+    return "\n".join(lines)
+
+
+def view(
+    profile: Profile,
+    measured_on: Sequence[str],
+    knobs: Sequence[str],
+    *,
+    beside: str = "",
+    most: int | None = None,
+    deep: int | None = None,
+) -> list[str]:
+    """Return the lines that every view of a profile has.
+
+    Args:
+        profile: the result.
+        measured_on: lines on what it holds for.
+        knobs: lines on what changes.
+        beside: a sentence about other processes, in place of the profile's own.
+        most: details of a kind; all if None.
+        deep: lines of a detail; all if None.
+    """
+    title = [f"{profile.target.name} on {profile.key} ({cost(profile)})"]
+    note = batch_note(profile, profile.levels["max"])
+    return [
+        *section("autotune", [*title, *([INTERRUPTED] if profile.evidence.partial else [])], 2),
+        *section("Beside", [beside or profile.evidence.beside], 3),
+        *measured_on,
+        *section("Baseline", [baseline(profile)]),
+        "",
+        *_levels(profile, deep),
+        *section("Whole run", [whole_run(profile)]),
+        *knobs,
+        *(["", *textwrap.wrap(f"Level max: {note}", WIDTH)] if note else []),
+        "",
+        *(line for name, lines in details(profile, most).items() for line in section(name, lines, deep)),
+    ]
+
+
+def cost(profile: Profile) -> str:
+    """Return how many trials tuning took, and how long."""
+    return f"{formatting.count(profile.evidence.trials, 'trial')}, {formatting.duration(profile.evidence.seconds)}"
+
+
+def baseline(profile: Profile) -> str:
+    """Return the rate and settings of the baseline. A script without a loader has no workers and no batch to show."""
+    settings = formatting.summary(profile.baseline, loader=profile.target.script in (None, "batches"))
+    return f"{formatting.rate(profile.baseline_rate, profile.target.unit)} with {settings}"
+
+
+def details(profile: Profile, most: int | None = None) -> dict[str, list[str]]:
+    """Return what was not tried and why, what failed, and the notes; ``most`` of each, or all if None."""
+    evidence = profile.evidence
+    left_out = ((f"{item.knob} {formatting.value(item.value)}", item.reason) for item in evidence.not_offered)
+    failed = Counter(f"{item.kind}: {item.reason}".rstrip(": ") for item in evidence.failures).most_common()
+    return {
+        "Left out": groups(left_out, most),
+        "Failed": _first([f"{count} x {what}" for what, count in failed], most),
+        "Note": list(evidence.warnings[:most]),
+    }
+
+
+def groups(pairs: Iterable[tuple[str, str]], most: int | None = None) -> list[str]:
+    """Return the first ``most`` of lines ``what, what: reason``: pairs ``(what, reason)`` of one reason are joined."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for what, reason in pairs:
+        by_reason.setdefault(reason, {})[what] = None
+    return _first([f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()], most)
+
+
+def _first(reasons: list[str], most: int | None) -> list[str]:
+    rest = len(reasons[most:]) if most is not None else 0
+    return [*reasons[:most], f"and {formatting.count(rest, 'more reason')} (autotune show)"] if rest else reasons
+
+
+def _machine(inventory: Inventory) -> list[str]:
+    budget, gpus = inventory.budget, Counter(gpu.name for gpu in inventory.gpus)
+    parts = [
+        f"{formatting.count(budget.threads, 'busy thread')} on {formatting.count(budget.cores, 'core')}",
+        formatting.size(inventory.memory.limit),
+        *(name if count == 1 else f"{name} x {count}" for name, count in gpus.items()),
+    ]
+    return section("Machine", [", ".join(parts), f"the limit that counts: {budget.limit}"], 1)
+
+
+def _levels(profile: Profile, deep: int | None) -> list[str]:
+    best = recommended(profile)
+    lines = ["Level (* recommended)" if best else "Level"]
+    for name, result in profile.levels.items():
+        headline, detail = verdict(profile, name)
+        rate = formatting.rate(result.rate, profile.target.unit) if gains(profile, name) else ""
+        first = f"{'*' if name == best else ' '} {name:<7} {headline}"
+        if len(f"{first}  {rate}") <= WIDTH:
+            first, rate = f"{first}  {rate}", ""
+        lines.append(cut(first.rstrip(), WIDTH))
+        lines += formatting.wrapped("; ".join(filter(None, (rate, detail))), deep)
+    return lines
+
+
+def _changes(profile: Profile, most: int) -> list[str]:
+    level = recommended(profile)
+    if level is None:
+        return []
+    rows = [
+        (knob, f"{formatting.value(before)} -> {formatting.value(after)}", reason)
+        for knob, before, after, reason in changed(profile.level().settings, profile.baseline)
+    ]
+    wide = max(len(move) for _knob, move, _reason in rows)
+    lines = [f"  {knob:<18} {move:<{wide}}  {reason}" for knob, move, reason in rows[:most]]
+    if rows[most:]:
+        lines.append(f"  also (autotune show): {', '.join(knob for knob, _move, _reason in rows[most:])}")
+    return ["", f"Changes at level {level}, and why", *(cut(line, WIDTH) for line in lines)]
+
+
+def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
+    """Return lines to copy that apply the recommended level."""
+    level, felt = profile.recommended, profile.is_felt(profile.recommended)
+    if not to_apply(profile):
+        return section("Apply", ["nothing to apply: keep your settings"])
+    if level in profile.impossible():
+        return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
+    options = f"{'' if felt else f'--level {level} '}--profile {shlex.quote(str(path))}"
+    start = f"  autotune run {options} {script}"
+    if not felt:
+        saved = max(0.0, profile.saved_seconds(level) or 0.0)
+        short = f"nothing: this run is too short to gain ({saved:.1f} s). For a longer one:"
+        return [*section("Apply", [short]), start]
+    if profile.target.script is not None:
+        return ["Apply", start]
+    settings, how, by_hand = profile.level().settings, "", list[str]()
+    if settings.binding != "none":
+        how = " (then start it with autotune run, which binds it)"
+    elif settings.processes > 1:
+        how = " (then start it with the last line)"
+        torchrun = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
+        by_hand = [f"  OMP_NUM_THREADS={settings.threads} {torchrun}"]
+    return [
+        "Apply",
+        start,
+        f"or in the script{how}",
+        f"  tuned = autotune.load({str(path)!r})",
+        "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
+        *by_hand,
+    ]
