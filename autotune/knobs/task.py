@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from autotune.decoding import decoded
 from autotune.knobs.fingerprint import Fingerprint
 
 
@@ -36,7 +35,6 @@ class TaskFacts:
     """What rates count: ``samples``, or ``items`` where the task counts its own."""
     device: str
     """``cpu`` or ``cuda``."""
-    """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
     why_not_several: str | None = None
@@ -57,21 +55,3 @@ class TaskFacts:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_events(cls, events: Iterable[Mapping[str, Any]]) -> TaskFacts:
-        """From what a child said: its facts, and then what running the user's step told, as far as it came to that."""
-        first, *later = events
-        facts = decoded(cls, first["facts"])
-        told = {name: value for event in later for name, value in event.items()}
-        note = told["note"] if "note" in told else unchecked("the step failed, or takes too long")
-        return replace(
-            facts,
-            why_not_several=facts.why_not_several or told.get("why_not_several"),
-            warnings=(*facts.warnings, note) if note and not facts.why_not_several else facts.warnings,
-        )
-
-
-def unchecked(reason: str) -> str:
-    """Return a note that nobody knows whether several processes would change training."""
-    return f"not checked whether the loss is a mean over samples, which several processes rely on: {reason}"

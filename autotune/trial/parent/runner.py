@@ -32,8 +32,8 @@ from autotune.trial.target import Script
 
 PLAIN = Settings()
 REPLY_SECONDS = 30.0
-STEP_SECONDS = (5.0, 10.0)
-"""How long the parent waits for each message about the user's step that follows the facts."""
+STEP_SECONDS = 15.0
+"""How long the parent waits for facts that the user's step shows, after the others."""
 KILL_SECONDS = 10.0
 STACK_DUMP_SECONDS = 0.3
 PATIENCE, USUAL_PATIENCE = 2.0, 15.0
@@ -256,13 +256,13 @@ class Runner:
         trial = self.start(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
-            for number, seconds in enumerate(STEP_SECONDS if steps else (), start=1):
-                trial.timeouts = replace(trial.timeouts, starting=seconds)
-                self._wait(trial, partial(trial.has_events, 1 + number))
+            if steps:
+                trial.timeouts = replace(trial.timeouts, starting=STEP_SECONDS)
+                self._wait(trial, partial(trial.has_events, 2))
         finally:
             self.stop(trial)
         if trial.events:
-            return TaskFacts.from_events(trial.events)
+            return decoded(TaskFacts, trial.events[-1]["facts"])
         raise _user_code_error(self.setup.task, self.end(trial))
 
     def _describe_script(self, *, several: bool) -> TaskFacts:

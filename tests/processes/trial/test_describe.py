@@ -82,7 +82,7 @@ def test_whatever_the_step_does_costs_only_what_it_would_tell(
     runner: Runner, monkeypatch: pytest.MonkeyPatch, how: str, words: str
 ) -> None:
     if how == "stops":
-        monkeypatch.setattr(runner_module, "STEP_SECONDS", (0.5, 0.5))
+        monkeypatch.setattr(runner_module, "STEP_SECONDS", 0.5)
     facts = described(runner, how)
     assert facts.samples == 64
     assert facts.why_not_several is None
