@@ -125,7 +125,7 @@ def test_commands_never_raise() -> None:
 def test_real_processes_are_read() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        seen = {each.pid: each for each in processes()}
+        seen = {each.pid: each for each in processes(System())}
     finally:
         child.communicate(b"\n")
     assert seen[child.pid].parent == os.getpid()
