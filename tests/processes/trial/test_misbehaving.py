@@ -142,7 +142,7 @@ def shared_memory() -> set[str]:
 def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:
     (folder / "behaviour").write_text(how)
     end = runner.run(TrialSpec(settings=settings, **SHORT), TIMEOUTS.get(how, PATIENT))
-    return judge(settings, end), end
+    return judge(end), end
 
 
 def check_details(how: str, outcome: Outcome, end: TrialEnd) -> None:
@@ -187,7 +187,7 @@ def test_loader_workers_start_where_the_temporary_folder_has_a_long_name(
         with running(folder) as runner:
             (folder / "behaviour").write_text("well")
             end = runner.run(TrialSpec(settings=WORKERS, **SHORT), Timeouts(starting=30.0, stepping=30.0))
-            assert isinstance(judge(WORKERS, end), Completed)
+            assert isinstance(judge(end), Completed)
     finally:
         shutil.rmtree(long)
 

@@ -126,21 +126,21 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
 
 @pytest.mark.parametrize(("end", "outcome"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_ends_and_what_is_made_of_them(end: TrialEnd, outcome: Outcome) -> None:
-    assert judge(OWN, end) == outcome
+    assert judge(end) == outcome
 
 
 @pytest.mark.parametrize(
     "signum", [*(s for s in signal.Signals if s not in (signal.SIGBUS, signal.SIGKILL)), signal.SIGRTMIN + 1]
 )
 def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
-    outcome = judge(OWN, ended(None, -signum))
+    outcome = judge(ended(None, -signum))
     assert isinstance(outcome, Crashed)
     assert "ended by " in outcome.reason
 
 
 def test_what_a_completed_trial_cost_and_left_is_kept() -> None:
     report = TrialReport(measurement=replace(MEASURED, steady=False), losses=(1.0,), notes=("mine",))
-    outcome = judge(OWN, ended(report, seconds=3.0, start_seconds=1.0, leftovers=2))
+    outcome = judge(ended(report, seconds=3.0, start_seconds=1.0, leftovers=2))
     assert isinstance(outcome, Completed)
     assert (outcome.seconds, outcome.start_seconds, outcome.losses) == (3.0, 1.0, (1.0,))
     mine, left, unsteady = outcome.notes
@@ -220,7 +220,7 @@ class TestOutOfMemory:
 
     @pytest.mark.parametrize(("kind", "text", "where"), TEXTS)
     def test_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
-        outcome = judge(OWN, ended(raised(kind, text), 1))
+        outcome = judge(ended(raised(kind, text), 1))
         assert isinstance(outcome, OutOfMemory)
         assert outcome.where == where
         assert outcome.detail == "Traceback"
@@ -243,7 +243,7 @@ class TestOutOfMemory:
     )
     def test_the_class_decides_before_the_text(self, kind: str, text: str) -> None:
         assert out_of_memory(kind, text) is None
-        assert isinstance(judge(OWN, ended(raised(kind, text), 1)), Crashed)
+        assert isinstance(judge(ended(raised(kind, text), 1)), Crashed)
 
 
 class TestLostPeers:
@@ -265,7 +265,7 @@ class TestScaler:
     )
     def test_at_most_a_tenth_may_be_skipped(self, skipped: int, kind: type[Outcome]) -> None:
         report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=skipped))
-        assert type(judge(FP16, ended(report))) is kind
+        assert type(judge(ended(report))) is kind
 
 
 class TestLosses:
