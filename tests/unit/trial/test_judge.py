@@ -26,7 +26,6 @@ from autotune.trial.parent.judge import (
 )
 
 OWN = Settings(threads=1, batch_size=8)
-FP16 = OWN.but(precision="fp16")
 MEASURED = Measurement((Block(80, 1.0, 10), Block(80, 1.0, 10)), warmup_seconds=0.3, warmup_steps=5)
 GOOD = TrialReport(measurement=MEASURED, losses=(1.0, 0.9, 0.8))
 LOST_PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
