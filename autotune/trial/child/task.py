@@ -87,7 +87,7 @@ class LoadedTask:
         seed_everything(seed)
         model = self.module.build_model()
         if not isinstance(model, nn.Module):
-            raise TaskContractError(f"build_model() must return a nn.Module, got {type(model).__name__}")
+            raise TaskContractError(f"build_model() must return a torch.nn.Module, got {type(model).__name__}")
         return model.to(self.device)
 
     def build_optimizer(self, model: nn.Module) -> Optimizer:

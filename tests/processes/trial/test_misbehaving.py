@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -18,10 +17,9 @@ from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.trial import process_tree
 from autotune.trial.messages import TrialSpec
-from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.judge import TrialEnd, judge
 from autotune.trial.parent.runner import Runner, Timeouts
-from autotune.trial.paths import StudyPaths
+from tests.processes.trial.running_scripts import running_task
 
 pytestmark = pytest.mark.torch
 
@@ -111,22 +109,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def running(folder: Path) -> Iterator[Runner]:
-    paths = StudyPaths.create()
-
-    def environment(_: Settings) -> dict[str, str]:
-        return trial_environment(os.environ, paths, threads=2, memory=2**34)
-
-    with Runner(TrialSetup(folder / "stub.py", paths, environment, folder)) as runner:
-        runner.warm()
-        yield runner
-    assert not paths.root.exists()
-
-
 @pytest.fixture(scope="module")
 def runner(folder: Path) -> Iterator[Runner]:
-    with running(folder) as found:
+    with running_task(folder / "stub.py") as found:
+        found.warm()
         yield found
 
 
@@ -184,7 +170,7 @@ def test_loader_workers_start_where_the_temporary_folder_has_a_long_name(
     long = Path(tempfile.mkdtemp(prefix="x" * 50, dir="/tmp"))
     monkeypatch.setattr("tempfile.tempdir", str(long))
     try:
-        with running(folder) as runner:
+        with running_task(folder / "stub.py") as runner:
             (folder / "behaviour").write_text("well")
             end = runner.run(TrialSpec(settings=WORKERS, **SHORT), Timeouts(starting=30.0, stepping=30.0))
             assert isinstance(judge(end), Completed)
