@@ -106,8 +106,8 @@ def run(script: Script, hooks: Hooks) -> Ended:
 def enter_isolation(script: Script, scratch: Path) -> Isolation:
     """Keep all that this process and its children do from now on from the user's world."""
     isolation = isolate(scratch, Path.cwd(), network=script.network)
-    for limit in (*isolation.limits, *isolation.gaps):
-        print(f"autotune: {limit}", file=sys.stderr)
+    for gap in isolation.gaps:
+        print(f"autotune: {gap}", file=sys.stderr)
     return isolation
 
 
