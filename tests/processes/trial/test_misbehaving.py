@@ -7,7 +7,6 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -97,23 +96,6 @@ def marked(case: tuple[str, Settings, type[Outcome], str]) -> ParameterSet:
     if settings.backend != "mpi":
         return pytest.param(*case, id=name)
     return pytest.param(*case, id=f"{name}-mpi", marks=pytest.mark.mpi)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The user's folder: a name that quoting could break, a task file, data and an output folder."""
-    folder = tmp_path_factory.mktemp('user\'s "own" folder')
-    shutil.copy(Path(__file__).with_name("stub_task.py"), folder / "stub.py")
-    (folder / "out").mkdir()
-    (folder / "out" / "old.txt").write_text("kept")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def runner(folder: Path) -> Iterator[Runner]:
-    with running_task(folder / "stub.py") as found:
-        found.warm()
-        yield found
 
 
 def listing(folder: Path) -> set[str]:
