@@ -51,12 +51,10 @@ class Hooks:
         compiles: True once the script has asked for `torch.compile`.
         threads: that it has asked PyTorch for; None if it has not.
         interop_threads: likewise.
-        shared_batch: what the loaders of one of several processes get; None for one process.
     """
 
     def __init__(self, listener: Listener | None = None) -> None:
         self.listener = listener or Listener()
-        self.shared_batch: SharedBatch | None = None
         self.compiles = False
         self.threads: int | None = None
         self.interop_threads: int | None = None
@@ -73,8 +71,6 @@ class Hooks:
 
     def install(self) -> None:
         """Begin to look."""
-        if self.shared_batch is not None:
-            self._undo.append(replace(DataLoader, "__init__", self.shared_batch.building))
         self._undo += [
             replace(DataLoader, "__iter__", self._iterating),
             replace(Optimizer, "__init__", self._building),
@@ -85,6 +81,10 @@ class Hooks:
             register_optimizer_step_pre_hook(self._before_step).remove,
             register_optimizer_step_post_hook(self._stepped).remove,
         ]
+
+    def share(self, shared: SharedBatch) -> None:
+        """Give the loaders that are built from now on one process's share of the batch."""
+        self._undo.append(replace(DataLoader, "__init__", shared.building))
 
     def remove(self) -> None:
         """Put everything back."""

@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
+from torch.optim import Optimizer
 
 from autotune.decoding import decoded
 from autotune.runtime.entry import as_main
@@ -86,7 +87,7 @@ class ForkServer:
             if request["fork_point"] is None:
                 script.load()
             else:
-                script.serve_from_start(decoded(ForkPoint, request["fork_point"]))
+                script.serve_several(decoded(ForkPoint, request["fork_point"]))
             return
         error = None
         try:
@@ -242,7 +243,8 @@ class ScriptForkServer:
         elif "error" in message:
             self.server.loaded(error=message["error"])
         else:
-            self.serve_from_start(decoded(ForkPoint, message))
+            self._isolate()
+            self._serve_from_start(decoded(ForkPoint, message))
 
     def _brought_to_its_training(self) -> dict[str, Any]:
         """Run the script in a child; return its first word."""
@@ -259,9 +261,7 @@ class ScriptForkServer:
 
     def _run(self) -> None:
         """Run the script, in a child of the fork server or in one of a probe run."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        faulthandler.register(signal.SIGUSR1, all_threads=False)
+        _become_script()
         spawning: Any = sys.modules["torch.multiprocessing.spawn"]
         spawning.start_processes = lambda *_, **__: self._trains_elsewhere()
         self._isolation = probe_run.enter_isolation(self.script, self.server.scratch)
@@ -278,15 +278,20 @@ class ScriptForkServer:
         report = error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps))
         self._fail(report, needs_torchrun=probe_run.needs_torchrun(ended.error))
 
-    def _serve(self, fork_point: ForkPoint) -> Listener:
-        """Start trials from where the script stands now. Return only in trials: the listener of the trial."""
+    def _serve(self, fork_point: ForkPoint, skip: int = 0) -> Listener:
+        """Start trials from where the script stands now. Return only in trials: the listener of the trial.
+
+        Args:
+            fork_point: where it trains.
+            skip: how many loaders it will iterate before.
+        """
         self._send({"serves": True})
         os.close(self._news)
         handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)}
         server = self.server
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        server.task = LoadedScript(self.script, fork_point, self.hooks, self._isolation, random.getstate())
+        server.task = LoadedScript(self.script, fork_point, self.hooks, self._isolation, random.getstate(), skip)
         server.loaded(fork_point=asdict(fork_point), no_fork_reason=None)
         try:
             server.serve()
@@ -326,17 +331,64 @@ class ScriptForkServer:
             except ChildProcessError:
                 sys.exit()
 
-    def serve_from_start(self, fork_point: ForkPoint) -> None:
-        """Serve trials that run the script from its start, as far as possible with its imports done."""
-        if why_not_fork() is None:  # else each trial isolates itself
+    def serve_several(self, fork_point: ForkPoint) -> None:
+        """Serve trials of several processes from where the script first asks which of them it is; else from its
+        start."""
+        self._isolate()
+        if self._isolation is not None:
+            news, self._news = os.pipe()
+            if os.fork() == 0:
+                os.close(news)
+                self._run_to_rank(fork_point)
+            os.close(self._news)
+            with open(news, "rb") as pipe:
+                if pipe.readline():
+                    self._guard()
+        self._serve_from_start(fork_point)
+
+    def _run_to_rank(self, fork_point: ForkPoint) -> None:
+        """Run the script until it asks for its rank. Return never: leave if it cannot be forked there, or ends."""
+
+        def serve() -> None:
+            if why_not_fork() or probe_run.own_processes():
+                leave()
+            self._serve(fork_point, fork_point.facts.skip)
+
+        _become_script()
+        self.hooks.listener = _Leaves()
+        leave(self._script_ended(probe_run.run(self.script, self.hooks, serve)))
+
+    def _isolate(self) -> None:
+        """Keep what is done from now on from the user's world, in a process below this one; not if forks are unsafe,
+        for then each trial isolates itself."""
+        if why_not_fork() is None:
             if os.fork():
                 self._guard()
             process_tree.become_subreaper()
             scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
             self._isolation = probe_run.enter_isolation(self.script, scratch)
+
+    def _serve_from_start(self, fork_point: ForkPoint) -> None:
+        """Serve trials that run the script from its start, as far as possible with its imports done."""
+        if self._isolation is not None:
             probe_run.preload(self.script)
-        self.server.task = LoadedScript(self.script, fork_point, None, self._isolation)
+        self.server.task = LoadedScript(self.script, fork_point, None, self._isolation, skip=fork_point.facts.skip)
         self.server.loaded(fork_point=asdict(fork_point), no_fork_reason=why_not_fork())
+
+
+class _Leaves(Listener):
+    """Ends a script that trains though it has not asked for its rank."""
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Leave."""
+        leave()
+
+
+def _become_script() -> None:
+    """Let signals do in this process what they do in any script, but for the one that asks for its stack."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
 
 
 def _why_not_trained(steps: int) -> str:

@@ -189,7 +189,7 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
 
     assert request.script is not None
     assert request.fork_point is not None
-    script = LoadedScript(request.script, request.fork_point, None, None)
+    script = LoadedScript(request.script, request.fork_point, None, None, skip=request.fork_point.facts.skip)
     if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
         script = dataclasses.replace(task, fork_point=request.fork_point)
     script.enter(Path(request.folder))

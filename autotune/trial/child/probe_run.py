@@ -80,12 +80,13 @@ def preload(script: Script) -> None:
             importlib.import_module(name)
 
 
-def run(script: Script, hooks: Hooks) -> Ended:
+def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> Ended:
     """Run ``script`` from its start, with ``hooks`` installed.
 
     Args:
         script: the user's.
         hooks: report what the script trains with.
+        asks_for_rank: called once, when the script first looks for what torchrun sets, before it finds it or not.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
     os.environ.update(script.variables)
@@ -95,12 +96,28 @@ def run(script: Script, hooks: Hooks) -> Ended:
     hooks.install()
     random.seed(SEED)  # an unseeded script is the same in every trial
     numpy.random.seed(SEED)
+    if asks_for_rank is not None:
+        _before_rank_is_known(asks_for_rank)
     work: Callable[[], None]
     if script.module:
         work = partial(as_main.run_module, script.module, script.arguments)
     else:
         work = partial(as_main.run, str(script.path), [script.written, *script.arguments])
     return Ended(*as_main.ended(work))
+
+
+def _before_rank_is_known(then: Callable[[], object]) -> None:
+    """Call ``then`` once, before the first variable is read that differs between processes."""
+    kind, names = type(os.environ), torchrun.variables(port=1)
+    read = kind.__getitem__
+
+    def getitem(environment: os._Environ[str], name: str) -> str:
+        if name in names and kind.__getitem__ is getitem:
+            kind.__getitem__ = read  # type: ignore[method-assign]
+            then()
+        return read(environment, name)
+
+    kind.__getitem__ = getitem  # type: ignore[method-assign]
 
 
 def enter_isolation(script: Script, scratch: Path) -> Isolation:
@@ -262,7 +279,7 @@ class ProbeRun(Listener):
         self._steps = self._backwards = self._batches = 0
         self._trained_at = 0.0
         self._close_verdict()
-        reason = self.why_not_fork() or _own_processes()
+        reason = self.why_not_fork() or own_processes()
         self.no_fork_reason = reason
         if reason is not None:
             return None
@@ -352,7 +369,7 @@ def leave(code: int = 0) -> None:
     os._exit(code)
 
 
-def _own_processes() -> str | None:
+def own_processes() -> str | None:
     """Return why the processes of the script forbid a fork: loader workers answer one process only."""
     count = len(active_children())
     return f"the script runs {count} process(es) of its own by then" if count else None

@@ -47,10 +47,11 @@ class LoadedScript:
     Attributes:
         script: the user's.
         fork_point: where it trains.
-        hooks: of this process, which stands at the fork point; None if every trial runs the script from its start.
+        hooks: of this process, in which the script stands; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself, as a new process.
-        numbers: state of Python's random numbers at the fork point: a fork seeds them anew.
+        numbers: state of Python's random numbers where the script stands: a fork seeds them anew.
+        skip: how many loaders it will iterate before the training loader.
     """
 
     script: Script
@@ -58,6 +59,7 @@ class LoadedScript:
     hooks: Hooks | None
     isolation: Isolation | None
     numbers: object = None
+    skip: int = 0
 
     def enter(self, folder: Path) -> None:
         """Isolate a trial from the user's world, and from other trials.
@@ -81,7 +83,7 @@ class LoadedScript:
         shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
         order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
         applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
-        loop = ScriptLoop(spec, tuner, facts, hooks, applied, self._skip)
+        loop = ScriptLoop(spec, tuner, facts, hooks, applied, self.skip)
         return self._train(hooks, loop, loop.script_ended, shared)
 
     def record_steps(self, recorder: StepRecorder) -> int:
@@ -91,26 +93,22 @@ class LoadedScript:
             Resume: to the script, which stands at its fork point and trains on.
         """
         hooks = self.hooks or Hooks()
-        recorder.attach(hooks, self._skip)
+        recorder.attach(hooks, self.skip)
         ranks, batch = recorder.ranks, self.fork_point.facts.current["batch_size"]
         own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
         shared = None if own else self._shared_batch(batch // ranks)
         return self._train(hooks, recorder, recorder.script_ended, shared)
-
-    @property
-    def _skip(self) -> int:
-        """Return how many loaders are iterated before the training loader."""
-        return 0 if self.hooks is not None else self.fork_point.facts.skip
 
     def _train(
         self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], shared: SharedBatch | None
     ) -> int:
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
+        if shared is not None:
+            hooks.share(shared)
         if self.hooks is not None:
             raise Resume(listener, ended)
         hooks.listener = listener
-        hooks.shared_batch = shared
         return ended(probe_run.run(self.script, hooks))
 
     def _shared_batch(self, share: int) -> SharedBatch:

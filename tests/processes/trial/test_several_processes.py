@@ -13,7 +13,8 @@ from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Recorded, shown
 from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks.simulation.simulator import context, inventory
-from tests.processes.trial.running_scripts import here, running
+from tests.processes.scripts import corpus
+from tests.processes.trial.running_scripts import SCRIPTS, here, running
 from tests.unit.trial.test_several_processes import ALONE, ranks
 
 pytestmark = pytest.mark.torch
@@ -40,6 +41,21 @@ def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, m
         outcome = TrialBench(runner, baseline).measure(two, 0.0, runner.deadline)
     assert not outcome.measured
     assert "the weights of the ranks differ at the end of the trial" in outcome.reason
+
+
+def test_what_comes_before_the_rank_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SCRIPTS["torchrun_style"].text
+    before = """    begun_in, first = os.getpid(), [float(x) for (x,) in DataLoader(TensorDataset(torch.arange(2.0)))]
+    steps, world"""
+    after = """    if world > 1 and (begun_in == os.getpid() or first != [0.0, 1.0]):
+        raise RuntimeError("begun again")
+    rank = dist"""
+    changed = corpus.changed(text, ("    steps, world", before), ("    rank = dist", after))
+    with running(changed.replace("int(sys.argv[1])", "100_000"), tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(), here())
+        two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2)
+        outcome = TrialBench(runner, baseline).measure(two, 0.0, runner.deadline)
+    assert outcome.measured, outcome.reason
 
 
 def ended(text: str | None = None, timed_out: str | None = None) -> TrialEnd:
