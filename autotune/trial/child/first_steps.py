@@ -101,7 +101,6 @@ class Recorder:
         self._optimizers, self._buffers, self._dataset = optimizers, buffers, dataset
         self._before: dict[int, Tensor] = {}
         self._first: tuple[Any, Any, str] | None = None
-        self._is_left = False
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Recorder:
@@ -122,7 +121,6 @@ class Recorder:
 
     def loses(self, loss: Tensor | None) -> None:
         """Record the loss of a step."""
-        self._is_left = False
         self.found.losses.append(float("nan") if loss is None else float(loss))
 
     def fetched(self, fetcher: Any, indices: Any, samples: Any) -> None:
@@ -136,11 +134,9 @@ class Recorder:
             self._before.setdefault(id(parameter), _some(parameter))
         self.found.norms.append([norm([p.grad]) for p in parameters[:MOST_TENSORS] if p.grad is not None])
 
-    def leaves(self) -> None:
-        """Record what the steps so far have left behind: from here on, the script may do something else."""
-        if self._is_left:
-            return
-        found, self._is_left = self.found, True
+    def finish(self) -> Recording:
+        """Record what is left behind, and end."""
+        found = self.found
         if self._first is not None:
             fetcher, indices, before = self._first
             found.rereads = digest(fetcher.fetch(indices)) == before
@@ -150,12 +146,8 @@ class Recorder:
         found.values = [(self._before[id(p)], _some(p)) for p in known]
         found.random = found.random or _random_states()
         found.dataset = digest(self._dataset(), largest=MOST_BYTES)  # larger arrays are compared by reading again
-
-    def finish(self) -> Recording:
-        """Record what is left behind, and end."""
-        self.leaves()
         self._stack.close()
-        return self.found
+        return found
 
 
 def wanted_steps(batches_of_epoch: int | None) -> int:

@@ -148,13 +148,11 @@ class MeasuredLoop:
         loader: prepared; None if nobody knows it.
         over: True if no further step will come.
         recorder: of the first steps, in trials that compare them.
-        record_until: when a recording may end, on the performance counter.
     """
 
     loader: Any = None
     batch: Any = None
     recorder: Recorder | None = None
-    record_until: float = math.inf
     over: bool = False
 
     def __init__(self, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
@@ -184,8 +182,6 @@ class MeasuredLoop:
             self._last = mean
             if len(self.losses) < CHECK_STEPS:
                 self.losses.append(mean)
-        if self.recorder is not None:
-            self.recorder.loses(self.last_loss())
         self.step_items = items
         if not skipped:
             self._items += items

@@ -151,12 +151,13 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     path = Path(loop.spec.first_steps)
     theirs = first_steps.Recording(**torch.load(path, weights_only=False)) if path.exists() else None
     steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
-    if theirs is None and loop.session.world_size == 1:  # else as many as in other trials and processes
-        loop.record_until = time.perf_counter() + first_steps.MOST_SECONDS
+    exact = theirs is not None or loop.session.world_size > 1
+    since = time.perf_counter()
     with loop.record() as recorder:
         for _ in range(steps):
             yield
-            if loop.over or time.perf_counter() > loop.record_until:
+            recorder.loses(loop.last_loss())
+            if loop.over or (not exact and time.perf_counter() - since > first_steps.MOST_SECONDS):
                 break
         ours = recorder.finish()
     found: tuple[tuple[str, str], ...] = ()

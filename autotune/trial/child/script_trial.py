@@ -158,8 +158,6 @@ class ScriptLoop(MeasuredLoop, Listener):
         if self._trained is None:  # a loader over a stream has no truth value
             self._trained = loader
         if not reads_like(loader, self._trained):
-            if self.recorder is not None:
-                self.hooks.unseen(self.recorder.leaves)
             return begin()
         self.hooks.unseen(lambda: self.applied.loader(loader))
         self.loader = loader
@@ -178,8 +176,6 @@ class ScriptLoop(MeasuredLoop, Listener):
         if loss.numel() == 1:
             value = loss.detach().reshape(()).float()
             self._loss = value if self._loss is None else self._loss + value
-        if self._known_by == BATCHES and not self.step_is_open and time.perf_counter() > self.record_until:
-            self._go_on()  # the script trains on another data set now, whose steps are not known
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Put settings in force for an optimizer and its models when it first steps."""
