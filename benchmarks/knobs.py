@@ -10,12 +10,15 @@ each per round in random order, again in new processes for each generation. Prin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
+from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.settings import Settings
 from benchmarks import stamp
 from benchmarks.neighbour import neighbour
@@ -54,7 +57,15 @@ class Candidate:
     neighbour: bool = False
 
 
+def _intel_openmp() -> str:
+    """Path of the runtime of PyPI's ``intel-openmp``; empty if it is not installed."""
+    with contextlib.suppress(PackageNotFoundError):
+        return next(str(file.locate()) for file in files("intel-openmp") or () if file.name == "libiomp5.so")
+    return ""
+
+
 LOADED = ("jpeg_folder", "tabular_mlp")
+KEPT = {**GLIBC_VARIABLES, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 CANDIDATES = {
     "in_order": Candidate("DataLoader(in_order=False)", LOADED, WORKERS, extra={"in_order": False}),
@@ -63,6 +74,11 @@ CANDIDATES = {
     "passive_quiet": Candidate("OMP_WAIT_POLICY=passive", NOISY, variables=PASSIVE),
     "passive_workers": Candidate("OMP_WAIT_POLICY=passive beside loader workers", LOADED, WORKERS, variables=PASSIVE),
     "interop_1": Candidate("interop threads 1", NOISY, changed={"interop_threads": 1}),
+    "huge_tensors": Candidate("huge pages for tensors", variables={"THP_MEM_ALLOC_ENABLE": "1"}),
+    "huge_heap": Candidate("huge pages for glibc's heap", variables={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}),
+    "huge_kept": Candidate("huge pages for a heap that is kept", variables=KEPT),
+    "intel_openmp": Candidate("Intel's OpenMP", variables={"LD_PRELOAD": _intel_openmp()}),
+    "onednn_bf16": Candidate("bfloat16 inside oneDNN", variables={"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}),
     "prefetch_8": Candidate("prefetch factor 8", LOADED, WORKERS, changed={"prefetch_factor": 8}),
 }
 

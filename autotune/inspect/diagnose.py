@@ -97,7 +97,7 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
         found.append(data)
         return outcome
 
-    baseline = settle_baseline(bench.baseline, (), measure)
+    baseline = settle_baseline(bench.baseline, measure)
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
     return decoded(Inspection, found[-1]), baseline.notes

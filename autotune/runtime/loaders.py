@@ -167,9 +167,14 @@ def _start_method(loader: DataLoader[Any]) -> str:
     return str(context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0])
 
 
-def reads_like(loader: DataLoader[Any], other: DataLoader[Any]) -> bool:
-    """Return whether ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch."""
-    return loader is other or (loader.dataset is other.dataset and type(loader.sampler) is type(other.sampler))
+def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:
+    """Return whether ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch.
+
+    Args:
+        later: nobody iterates ``other`` any more, so the data set may have been built anew, too.
+    """
+    same = type(loader.dataset) is type(other.dataset) if later else loader.dataset is other.dataset
+    return loader is other or (same and type(loader.sampler) is type(other.sampler))
 
 
 def stated_batch(loader: Any) -> int | None:

@@ -60,19 +60,14 @@ class History:
         """Return the trials that gave a rate."""
         return [(trial, trial.measurement) for trial in self.trials if trial.measurement is not None and trial.rate]
 
-    def of(self, settings: Settings) -> Measurement | None:
-        """Return the last measurement of ``settings``."""
-        found = [measurement for trial, measurement in self.measured() if trial.settings == settings]
-        return found[-1] if found else None
-
     def ratio(self, ours: Settings, theirs: Settings) -> tuple[float, float] | None:
         """Return the ratio of two rates by their last trials, and its relative standard error; None if one was not
         measured, or both are the same."""
-        one, other = self.of(ours), self.of(theirs)
-        if one is None or other is None or ours == theirs:
+        last = {trial.settings: measurement for trial, measurement in self.measured()}
+        if ours not in last or theirs not in last or ours == theirs:
             return None
-        errors = [each.relative_error if each.relative_error < 1 else 1.0 for each in (one, other)]
-        return one.rate / other.rate, math.hypot(*errors)
+        one, other = last[ours], last[theirs]
+        return one.rate / other.rate, math.hypot(min(1.0, one.relative_error), min(1.0, other.relative_error))
 
 
 def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement] | None:

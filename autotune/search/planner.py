@@ -5,6 +5,7 @@ Small spaces are enumerated. In others the candidates are what lies near the bes
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,10 +89,12 @@ class Planner:
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         if jump is not None:
-            pool, stage = [jump], "design"
-        else:
-            pool, stage = [s for s in self._pool(best, len(history)) if not avoid(s)], "model"
-        return self._choose(pool, stage, model, best[0], history) if pool else None
+            return self._choose([jump], "design", model, best[0], history)
+        around = [self._space.conformed(settings) for settings in best]
+        rng = np.random.default_rng((self._seed, len(history)))
+        everything = candidates(self._space, around, rng) if self._all is None else self._all
+        pool = [settings for settings in everything if not avoid(settings)]
+        return self._choose(pool, "model", model, best[0], history) if pool else None
 
     def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings) -> bool:
         """Return True if this level's last `PATIENCE` trials all failed to beat what was known before them."""
@@ -155,13 +158,6 @@ class Planner:
         """Return this level's trials."""
         return [o for o in history if o.level == self._space.level]
 
-    def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
-        if self._all is not None:
-            return self._all
-        return candidates(
-            self._space, [self._space.conformed(s) for s in best], np.random.default_rng((self._seed, number))
-        )
-
 
 def extent(settings: Settings) -> tuple[float, ...]:
     """Return how much of everything settings use, on scales of doublings."""
@@ -170,12 +166,7 @@ def extent(settings: Settings) -> tuple[float, ...]:
 
 
 def rank(
-    history: Sequence[Trial],
-    space: Space,
-    count: int,
-    *,
-    model: Surrogate | None = None,
-    baseline: bool = False,
+    history: Sequence[Trial], space: Space, count: int, *, model: Surrogate | None = None, baseline: bool = False
 ) -> tuple[Settings, ...]:
     """Return the best distinct settings measured so far, best first, by posterior mean (shrunk for noise).
 
@@ -207,16 +198,10 @@ def candidates(space: Space, around: Sequence[Settings], rng: np.random.Generato
 
     Deterministic for a given state of ``rng``.
     """
-    found = dict.fromkeys(around)
-    nearby = [[s for _, s in space.moves(centre, far=True)] for centre in around]
-    for settings in (s for near in nearby for s in near):
-        found.setdefault(settings)
-    for near in nearby:
-        for settings in _walks(space, near, PAIRS // len(nearby), 1, rng):
-            found.setdefault(settings)
-    for settings in _walks(space, around, RANDOM, 4, rng):
-        found.setdefault(settings)
-    return list(found)
+    nearby = [[settings for _, settings in space.moves(centre, far=True)] for centre in around]
+    pairs = (_walks(space, near, PAIRS // len(nearby), 1, rng) for near in nearby)
+    walks = _walks(space, around, RANDOM, 4, rng)
+    return list(dict.fromkeys(itertools.chain(around, *nearby, *pairs, walks)))
 
 
 def _walks(

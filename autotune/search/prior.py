@@ -34,18 +34,17 @@ BATCH_GAIN = 0.02
 
 
 class Prior:
-    """Expected log rate of any settings, up to a constant. It uses step and loader as the first trial measured them."""
+    """Expected log rate of any settings, up to a constant.
+
+    Args:
+        space: machine and task.
+        history: trials; the first measured one gives the seconds of a step, and its loader's share of them.
+    """
 
     def __init__(self, space: Space, history: Sequence[Trial] = ()) -> None:
-        """
-        Args:
-            space: machine and task.
-            history: trials; the first measured one gives the seconds of a step, and its loader's share of them.
-        """
         self._context = context = space.context
         self._device = context.task.device
         self._cores = context.inventory.budget.threads
-        self._inventory = context.inventory
         self._bytes = 4 * context.task.parameters
         known: Settings = context.baseline
         seconds, waiting = ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE

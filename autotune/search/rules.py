@@ -84,5 +84,5 @@ def _kind(settings: Settings, where: str) -> tuple[Any, ...]:
 
 
 def _queued(settings: Settings) -> int:
-    """Samples that loader workers hold in shared memory at once."""
+    """Count the samples that loader workers hold in shared memory at once."""
     return settings.processes * settings.num_workers * (1 + (settings.prefetch_factor or 0)) * settings.batch_size

@@ -38,20 +38,17 @@ DETAIL_CHARACTERS = 2000
 
 
 class Study:
-    """Writes trials to the Optuna study ``name`` in the journal file ``path``, and reads them back.
+    """Writes trials to the Optuna study ``name`` in ``storage``, and reads them back.
 
-    Without a path it is kept in memory. Trials that a killed run left unfinished are closed as failed.
+    Without a storage it is kept in memory. Trials that a killed run left unfinished are closed as failed.
     """
 
-    def __init__(self, path: Path | None = None, name: str = "autotune") -> None:
+    def __init__(self, storage: BaseStorage | None = None, name: str = "autotune") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        storage: BaseStorage = InMemoryStorage()
-        if path is not None:
-            with contextlib.suppress(OSError):
-                _mend(path)
-            storage = JournalStorage(JournalFileBackend(str(path)))
         self._full = False
-        self.optuna = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        self.optuna = optuna.create_study(
+            storage=storage or InMemoryStorage(), study_name=name, direction="maximize", load_if_exists=True
+        )
         for trial in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self.optuna.tell(trial.number, state=TrialState.FAIL)
 
@@ -108,21 +105,34 @@ def study_beside(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
     journal = profile.with_suffix(".journal")
     if not resume:
         journal.unlink(missing_ok=True)
-    name = f"{profile.stem}-{hashlib.sha256(chr(10).join(words).encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
+    name = f"{profile.stem}-{digest[:12]}"
     try:
-        known = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(journal)))) if resume else [name]
-        study = Study(journal, name)
+        storage = journal_storage(journal)
+        known = optuna.get_all_study_names(storage)
+        study = Study(storage, name) if not known or name in known else None
     except Exception as error:
         raise UsageError(
             f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
             " starts a new one."
         ) from error
-    if known and name not in known:
+    if study is None:
         raise UsageError(
             f"{journal}: is of another target, machine or baseline, so there is nothing to resume. Without --resume a"
             " new one is started in its place"
         )
     return study
+
+
+def journal_storage(path: Path) -> JournalStorage:
+    """Open the journal file ``path``, without a last line that is not whole: its writer was killed, and the next entry
+    would be added to it."""
+    with contextlib.suppress(OSError):
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)
+    return JournalStorage(JournalFileBackend(str(path)))
 
 
 def read_history(path: Path) -> History:
@@ -175,13 +185,3 @@ def distributions(settings: Settings) -> dict[str, IntDistribution | Categorical
         else:
             found[name] = CategoricalDistribution(kind.values)
     return found
-
-
-def _mend(path: Path) -> None:
-    """Cut off a last line that is not whole: its writer was killed, and the next entry would be added to it."""
-    if not path.is_file():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)

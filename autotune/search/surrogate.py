@@ -66,12 +66,7 @@ def _coordinate(knob: Knob, settings: Settings) -> tuple[float, ...]:
 def _own(device: str) -> tuple[Group, ...]:
     """Return the knobs that act by themselves."""
     return tuple(
-        Group(
-            knob.name,
-            partial(_coordinate, knob),
-            knob.effect.spread,
-            knob.effect.length,
-        )
+        Group(knob.name, partial(_coordinate, knob), knob.effect.spread, knob.effect.length)
         for knob in KNOBS
         if knob.effect is not None and device in knob.devices
     )
@@ -104,14 +99,14 @@ def _exchange(settings: Settings) -> int:
     return 0 if settings.backend in (None, "gloo", "nccl") else 1 + list(BACKENDS).index(settings.backend)
 
 
-def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:
-    """Return one array of shape ``(len(settings), dimensions)`` for each group."""
-    return tuple(np.array([group.place(s) for s in settings], dtype=float) for group in groups)
+def correlations(groups: Sequence[Group], first: Sequence[Settings], second: Sequence[Settings]) -> Array:
+    """Return the correlation of each group's effect between settings: ``(groups, len(first), len(second))``."""
+    return np.stack([_correlation(group, first, second) for group in groups])
 
 
-def correlation(group: Group, first: Array, second: Array) -> Array:
-    """Return the correlation of the group's effect between two lists of coordinates: ``(len(first), len(second))``."""
-    difference = first[:, None, :] - second[None, :, :]
+def _correlation(group: Group, first: Sequence[Settings], second: Sequence[Settings]) -> Array:
+    ours, theirs = (np.array([group.place(s) for s in each], dtype=float) for each in (first, second))
+    difference = ours[:, None, :] - theirs[None, :, :]
     squared = (difference * difference).sum(axis=2)
     if group.length is None:
         return np.asarray(squared == 0, dtype=float)
@@ -138,32 +133,26 @@ class Gains:
 
 
 class Surrogate:
-    """Posterior over log rates, given trials of which at least one was measured."""
+    """Posterior over log rates, given trials of which at least one was measured.
+
+    Args:
+        history: all finished trials, oldest first.
+        expectation: prior expected log rate of settings, up to a constant.
+        noise: relative standard deviation from trial to trial of the same settings.
+        device: ``cpu`` or ``cuda``: which effects to expect.
+    """
 
     def __init__(
-        self,
-        history: Sequence[Trial],
-        expectation: Callable[[Settings], float],
-        noise: float,
-        device: str,
+        self, history: Sequence[Trial], expectation: Callable[[Settings], float], noise: float, device: str
     ) -> None:
-        """
-        Args:
-            history: all finished trials, oldest first.
-            expectation: prior expected log rate of settings, up to a constant.
-            noise: relative standard deviation from trial to trial of the same settings.
-            device: ``cpu`` or ``cuda``: which effects to expect.
-        """
         self._groups = GROUPS[device]
         self._expectation = expectation
-        self._settings = [o.settings for o in history]
-        self._coordinates = coordinates(self._groups, self._settings)
+        self._settings = [trial.settings for trial in history]
         values, self._error_variance = _targets(history, noise)
-        self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
-        self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
-        self._correlations = np.stack(
-            [correlation(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)]
-        )
+        expected = np.array([expectation(settings) for settings in self._settings])
+        self._offset = float(np.mean(values - expected))
+        self._residual = values - self._offset - expected
+        self._correlations = correlations(self._groups, self._settings, self._settings)
         self._circumstances = _drift(len(history))
         self._spreads = self._fit()
         self._factor = self._factorise(self._spreads)
@@ -181,16 +170,14 @@ class Surrogate:
         half = np.linalg.solve(self._factor, cross.T)
         prior = np.array([self._expectation(s) for s in everything])
         mean = prior + cross @ self._weights
-        places = coordinates(self._groups, everything)
-        against = np.stack([correlation(g, a, a[:1])[:, 0] for g, a in zip(self._groups, places, strict=True)])
+        against = correlations(self._groups, everything, [reference])[:, :, 0]
         with_reference = _kernel(against, self._spreads) - half.T @ half[:, 0]
         own = _kernel(np.ones((len(self._groups), 1)), self._spreads)[0] - (half * half).sum(axis=0)
         variance = own + own[0] - 2 * with_reference
         return Gains(mean[1:] - mean[0], np.sqrt(np.maximum(variance[1:], 0.0)))
 
     def _cross(self, settings: Sequence[Settings]) -> Array:
-        pairs = zip(self._groups, coordinates(self._groups, settings), self._coordinates, strict=True)
-        return _kernel(np.stack([correlation(group, a, b) for group, a, b in pairs]), self._spreads)
+        return _kernel(correlations(self._groups, settings, self._settings), self._spreads)
 
     def _factorise(self, spreads: Array) -> Array:
         covariance = _kernel(self._correlations, spreads) + self._circumstances + np.diag(self._error_variance)
@@ -245,5 +232,5 @@ def _drift(count: int) -> Array:
 
 
 def _normal_cdf(z: Array) -> Array:
-    """Standard normal distribution function, element by element."""
+    """Return the standard normal distribution function, element by element."""
     return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])

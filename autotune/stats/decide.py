@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from autotune.knobs.knob import LEVELS
@@ -85,10 +85,6 @@ class Answer:
         """The short answer."""
         return VERDICTS.get(self.reason, Verdict.CANNOT_TELL)
 
-    def without_gain(self, reason: Reason, proof: Proof | None = None) -> Answer:
-        """Return the same settings for a level that adds nothing of its own."""
-        return Answer(self.settings, self.rate, self.speedup, self.proven, reason, proof)
-
 
 def decide(
     baseline: Settings,
@@ -117,7 +113,7 @@ def decide(
     for level in levels:
         settings = candidates.get(level)
         if settings is None or settings == below.settings:
-            answers[level] = below.without_gain(Reason.SAME)
+            answers[level] = replace(below, reason=Reason.SAME)
             continue
         proof = compare(rounds, level, BASELINE, final=final)
         step = proof if name == BASELINE else compare(rounds, level, name, final=final)
@@ -126,7 +122,7 @@ def decide(
             answers[level] = below
         else:
             missing = step if proof.gain else proof
-            answers[level] = below.without_gain(_why_not(missing), missing)
+            answers[level] = replace(below, reason=_why_not(missing), proof=missing)
     return answers
 
 
@@ -147,11 +143,9 @@ def still_open(candidates: Mapping[str, Settings], rounds: Sequence[Round]) -> f
     return frozenset(found)
 
 
-def wide(
-    baseline: Settings, candidates: Mapping[str, Settings], rounds: Sequence[Round], levels: Sequence[str] = LEVELS
-) -> frozenset[str]:
+def wide(baseline: Settings, candidates: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
     """Return the levels with a proven gain whose interval is wider than it need be."""
-    answers = decide(baseline, 1.0, candidates, rounds, levels, final=False)
+    answers = decide(baseline, 1.0, candidates, rounds, final=False)
     own = {level for level, answer in answers.items() if answer.proven and answer.settings == candidates.get(level)}
     return frozenset(level for level in own if not answers[level].speedup.narrow)
 

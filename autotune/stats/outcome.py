@@ -94,14 +94,7 @@ class NotApplied(Outcome):
     kind: ClassVar[str] = "not-applied"
 
 
-@dataclass(frozen=True)
-class Skipped(Outcome):
-    """Not run, because it is known already that it cannot work or cannot win."""
-
-    kind: ClassVar[str] = "skipped"
-
-
 KINDS: dict[str, type[Outcome]] = {
-    kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, NotApplied, Skipped)
+    kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, NotApplied)
 }
 """Ends of trials that journals and grids hold, by name."""

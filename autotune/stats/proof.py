@@ -16,8 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from autotune.stats.log_ratio import Estimate, Sample, estimate
 from autotune.stats.student import student_quantile
@@ -77,10 +76,6 @@ class Proof:
     confidence: float
     rounds: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as profiles store it."""
-        return asdict(self)
-
     @property
     def gain(self) -> bool:
         """True if the whole interval is a gain worth claiming."""
@@ -129,20 +124,14 @@ def compare(rounds: Sequence[Round], candidate: str, reference: str, *, final: b
 
 
 def measured(rounds: Sequence[Round], candidate: str, reference: str) -> Estimate | None:
-    """Return the log ratio of two candidates; None if no round has both."""
-    replicates = _paired(rounds, candidate, reference)
-    return estimate(replicates) if replicates else None
-
-
-def _paired(rounds: Sequence[Round], candidate: str, reference: str) -> list[list[Sample]]:
-    """Return the log ratios of rounds in which both ran, by replicate."""
-    found: dict[int, list[Sample]] = {}
+    """Return the log ratio of two candidates, from rounds in which both ran; None if there is none."""
+    replicates: dict[int, list[Sample]] = {}
     for turn in rounds:
         ours, theirs = turn.rates.get(candidate, 0.0), turn.rates.get(reference, 0.0)
         if ours > 0 and theirs > 0:
             sample = Sample(math.log(ours / theirs), beside=turn.neighbours > QUIET_CPUS)
-            found.setdefault(turn.replicate, []).append(sample)
-    return list(found.values())
+            replicates.setdefault(turn.replicate, []).append(sample)
+    return estimate(list(replicates.values())) if replicates else None
 
 
 def _shares(replicates: int) -> tuple[float, float]:
@@ -181,10 +170,10 @@ def round_variance(rounds: Sequence[Round]) -> float | None:
 
     What all candidates of a round share (the machine's speed at that time) is taken out.
     """
-    by_replicate: dict[tuple[int, frozenset[str]], list[Mapping[str, float]]] = {}
+    by_replicate: dict[tuple[int, tuple[str, ...]], list[Mapping[str, float]]] = {}
     for turn in rounds:
         rates = {name: math.log(rate) for name, rate in turn.rates.items() if rate > 0}
-        by_replicate.setdefault((turn.replicate, frozenset(rates)), []).append(rates)
+        by_replicate.setdefault((turn.replicate, tuple(sorted(rates))), []).append(rates)
     total, spare = 0.0, 0
     for (_, names), turns in by_replicate.items():
         if len(turns) < 2 or len(names) < 2:

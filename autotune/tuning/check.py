@@ -54,60 +54,39 @@ class CheckResult:
 def check(
     path: Path, target: Target, level: str | None, budget: float, observe: Observer, *, force: bool = False
 ) -> CheckResult:
-    """Measure the claim of the profile in ``path`` again, for about ``budget`` seconds.
+    """Measure what the profile in ``path`` claims for ``level`` again, for about ``budget`` seconds.
 
     Raises:
-        UsageError: the profile is not for ``target`` on this machine, and not ``force``; or it claims nothing.
-        NothingUsable: the settings do not run here.
-    """
-    check_not_a_rank()
-    profile, inventory = read(path), probe()
-    if not force:
-        _check_same(path, profile, target, machine_type(inventory).key)
-    return measure_claim(path, profile, target, inventory, level, budget, observe)
-
-
-def _check_same(path: Path, profile: Profile, target: Target, key: str) -> None:
-    """Raise `UsageError` if ``profile`` is for another task or machine: its claim is not about these."""
-    own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {key}"
-    if own != here:
-        raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
-
-
-def measure_claim(
-    path: Path,
-    profile: Profile,
-    target: Target,
-    inventory: Inventory,
-    level: str | None,
-    budget: float,
-    observe: Observer,
-) -> CheckResult:
-    """Measure a level of ``profile`` against its baseline again, in turns, for about ``budget`` seconds.
-
-    Raises:
-        UsageError: no such level, or the level is the baseline itself: nothing is claimed.
+        UsageError: the profile is not for ``target`` on this machine, and not ``force``; it has no such level, or the
+            level is the baseline itself: nothing is claimed.
         NothingUsable: the settings do not run here.
         MachineChanged: CPUs went away or came meanwhile.
     """
+    check_not_a_rank()
+    profile, inventory = read(path), probe()
+    own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {machine_type(inventory).key}"
+    if own != here and not force:
+        raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
+    name = profile.checked_level(level)
+    if profile.levels[name].settings == profile.baseline:
+        raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")
+    measured = measure_claim(profile, name, target, inventory, budget, observe)
+    return CheckResult(name, profile.levels[name].speedup, measured)
+
+
+def measure_claim(
+    profile: Profile, name: str, target: Target, inventory: Inventory, budget: float, observe: Observer
+) -> Proof:
+    """Measure level ``name`` of ``profile`` against its baseline again, in turns, for about ``budget`` seconds."""
     observe = on_the_same_cpus(inventory, observe)
     deadline = time.monotonic() + budget
-    name = _claiming_level(path, profile, level)
     with open_runner(target, inventory, 0, budget, observe) as runner:
         observe(BaselineKnown(profile.baseline, profile.target.unit))
         observe(StageStarted("loading the task"))
         runner.warm()
         observe(StageStarted("check"))
         rounds = _rounds(TrialBench(runner, profile.baseline), profile, name, deadline, observe)
-    return CheckResult(name, profile.levels[name].speedup, compare(rounds, name, BASELINE))
-
-
-def _claiming_level(path: Path, profile: Profile, level: str | None) -> str:
-    """Return the level to check: ``level``, or the recommended one."""
-    name = profile.checked_level(level)
-    if profile.levels[name].settings == profile.baseline:
-        raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")
-    return name
+    return compare(rounds, name, BASELINE)
 
 
 def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, observe: Observer) -> list[Round]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.knobs.knob import EXACT, TRACKING, Knob
+from autotune.knobs.knob import EXACT, TRACKING
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut, Space
 from autotune.knobs.table import BY_NAME, KNOBS
@@ -48,29 +48,25 @@ class Comparison:
     left_out: list[LeftOut] = field(default_factory=list)
     draws: bool = False
     _same: set[Settings] = field(default_factory=set)
-    _repeats: bool | None = None
-    _unshown: str = UNREPEATABLE
-    """Why nothing shows that training stays the same, if the baseline does not repeat itself."""
-    _screened: int = 0
+    _unshown: str | None = None
+    """Why nothing shows that training stays the same; empty if the baseline repeats itself, None if not known yet."""
 
     def screen(self, space: Space) -> None:
         """Try one other value of each knob that changes what the user has built."""
-        self._keep(self.compare(self._alone(self.baseline)))
+        self._run(self.baseline)
         for values in _other_values(space, self.baseline):
             self.settle(self.baseline.but(**values))
-        self._screened = len(self.left_out)
 
     def settle(self, settings: Settings) -> Settings:
         """Return ``settings`` without the knobs that change training, which are noted."""
         settings = self._without_known(settings)
-        if self._repeats is False and not self._touching(settings):
+        if self._unshown and not self._touching(settings):
             return settings  # nothing would show a difference
-        while (reason := self._difference(self._alone(settings))) is not None:
-            guilty = self._guilty(settings, reason) if self._is_repeatable() else self._touching(settings)
+        while (reason := self._difference(settings)) is not None:
+            guilty = self._guilty(settings, reason)
             if not guilty:
                 break
-            for knob, why in guilty.items():
-                self.left_out.append(LeftOut(knob, getattr(settings, knob), why))
+            self.left_out += [LeftOut(knob, getattr(settings, knob), why) for knob, why in guilty.items()]
             settings = self._without_known(settings)
         return settings
 
@@ -80,57 +76,60 @@ class Comparison:
         moved = any(each.num_workers != own and 0 in (each.num_workers, own) for each in chosen)
         return (DRAWS,) if self.draws and moved else ()
 
-    @property
-    def later(self) -> tuple[LeftOut, ...]:
-        """Knobs that were found to change training after the screening."""
-        return tuple(self.left_out[self._screened :])
-
     def _without_known(self, settings: Settings) -> Settings:
         kept = {}
         for item in self.left_out:
-            if getattr(settings, item.knob) == item.value or _is_loader(item.knob):
+            knob = BY_NAME[item.knob]
+            of_the_loader = knob.applied == "loader" and knob.keeps == EXACT
+            if of_the_loader or getattr(settings, item.knob) == item.value:
                 kept[item.knob] = getattr(self.baseline, item.knob)
         return settings.but(**kept)
 
     def _guilty(self, settings: Settings, reason: str) -> dict[str, str]:
-        """Return a knob that changes training, and how; nothing if none can be blamed."""
+        """Return the knobs that change training, and how: one that halving finds; nothing if none can be blamed.
+
+        If the baseline does not repeat itself, these are all knobs that change what the user has built.
+        """
+        if self._unshown is None:
+            again = self._run(self.baseline)
+            self._unshown = NOT_COMPARED.format(again.reason)
+            if isinstance(again, Compared):
+                self._unshown = UNREPEATABLE if again.differences else ""
+        if self._unshown:
+            return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
-        names = [name for name in alone.difference(reference) if _matters(name)]
+        changed = (BY_NAME[name] for name in alone.difference(reference) if name != "batch_size")
+        names = [knob.name for knob in changed if knob.keeps != TRACKING]
         while len(names) > 1:
             half = names[: len(names) // 2]
             found = self._difference(reference.but(**{name: getattr(alone, name) for name in half}))
             names, reason = (half, found) if found is not None else (names[len(half) :], reason)
         return {names[0]: reason} if names else {}
 
-    def _touching(self, settings: Settings) -> dict[str, str]:
-        """Return the knobs that change what the user has built, of which nothing shows that training stays the same."""
-        return {name: self._unshown for name in settings.difference(self.baseline) if _touches(BY_NAME[name])}
+    def _touching(self, settings: Settings) -> list[str]:
+        """Return the knobs of ``settings`` that change a model, an optimizer or a loader."""
+        changed = [BY_NAME[name] for name in settings.difference(self.baseline)]
+        return [knob.name for knob in changed if knob.on_model or knob.on_optimizer or knob.on_loader]
 
     def _difference(self, settings: Settings) -> str | None:
         """Return how the first steps of ``settings`` differ from the baseline's, or None."""
+        settings = self._alone(settings)
         if settings in self._same:
             return None
-        outcome = self.compare(settings)
-        self._keep(outcome)
-        if isinstance(outcome, Compared) and not outcome.differences:
-            self._same.add(settings)
-            return None
+        outcome = self._run(settings)
         if not isinstance(outcome, Compared):
             return outcome.reason
-        return outcome.differences[0][1]
+        if outcome.differences:
+            return outcome.differences[0][1]
+        self._same.add(settings)
+        return None
 
-    def _is_repeatable(self) -> bool:
-        """Return whether the baseline itself makes the same first steps again."""
-        if self._repeats is None:
-            again = self.compare(self._alone(self.baseline))
-            self._repeats = isinstance(again, Compared) and not again.differences
-            if not isinstance(again, Compared):
-                self._unshown = NOT_COMPARED.format(again.reason)
-        return self._repeats
-
-    def _keep(self, outcome: Outcome) -> None:
+    def _run(self, settings: Settings) -> Outcome:
+        """Compare the first steps of ``settings``, as one process, with those of the baseline."""
+        outcome = self.compare(self._alone(settings))
         self.draws = self.draws or (isinstance(outcome, Compared) and outcome.draws)
+        return outcome
 
     def _alone(self, settings: Settings) -> Settings:
         """Return ``settings`` in one process: how processes share the work is shown by trials of its own."""
@@ -151,20 +150,6 @@ def compare_first_steps(state: RunState) -> dict[str, Settings]:
         if settled not in (state.baseline, *chosen.values()):
             chosen[level] = settled
     return chosen
-
-
-def _touches(knob: Knob) -> bool:
-    """Return whether a knob changes a model, an optimizer or a loader."""
-    return any(hook is not None for hook in (knob.on_model, knob.on_optimizer, knob.on_loader))
-
-
-def _matters(name: str) -> bool:
-    """Return whether a knob may change what the first steps are compared by."""
-    return BY_NAME[name].keeps != TRACKING and name != "batch_size"
-
-
-def _is_loader(name: str) -> bool:
-    return BY_NAME[name].applied == "loader" and BY_NAME[name].keeps == EXACT
 
 
 def _other_values(space: Space, baseline: Settings) -> list[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ class Event:
 
 @dataclass(frozen=True)
 class StageStarted(Event):
-    """Another part of the run has begun; ``stage`` names it, in plain words. It may begin with a trial."""
+    """A part of the run has begun, or its next trial; ``stage`` names the part, in plain words."""
 
     stage: str
     trying: Settings | None = None
@@ -36,13 +36,6 @@ class BudgetSet(Event):
     """The whole run will take ``budget`` seconds."""
 
     budget: float
-
-
-@dataclass(frozen=True)
-class TrialStarted(Event):
-    """A trial of the settings ``trying`` has begun."""
-
-    trying: Settings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.errors import MachineChanged
-from autotune.probes import budget, software
+from autotune.probes import budget
 from autotune.probes.cpu import online_cpus
 from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
@@ -24,11 +24,6 @@ SAMPLE_SHARE = 0.01
 QUIET_SECONDS = 5.0
 """How long other processes must be quiet before a run that waits for it begins."""
 Key = tuple[int, float]
-
-
-def matrix_rates() -> dict[str, float]:
-    """Return the rate of large matrix products by precision, in 1e9 operations per second; empty if it failed."""
-    return software.matrix_rates(System())
 
 
 def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[], CpuBudget] | None = None) -> Observer:
@@ -85,7 +80,7 @@ class Neighbours:
         self._before = {_key(each): each for each in seen}
         self._cost = clock() - self._started
         """Seconds of one look."""
-        self._latest: dict[Key, Process] = {}
+        self._latest = dict(self._before)
         self._ours: set[Key] = set()
 
     def observing(self, observe: Observer) -> Observer:
@@ -122,23 +117,17 @@ class Neighbours:
         """Return the others that took something worth a word, with their children that were never seen alive."""
         seconds = max(self._clock() - self._started, 1e-9)
         alive, counted = {_key(each) for each in seen}, defaultdict[int, float](float)
-        for key, each in {**self._before, **self._latest}.items():
+        for key, each in self._latest.items():
             if key not in alive:  # its parent holds the time of its whole life now
                 counted[each.parent] += each.seconds + each.ended
         found = []
         for key, each in self._latest.items():
-            own, ended = self._since(each)
-            cpus = (own + max(0.0, ended - counted[each.pid])) / seconds
+            before = self._before.get(key, replace(each, seconds=0.0, ended=0.0))
+            children = max(0.0, each.ended - before.ended - counted[each.pid])
+            cpus = (each.seconds - before.seconds + children) / seconds
             if key not in self._ours and cpus >= MENTIONED and may_use(self._system, each.pid, self._system.affinity()):
                 found.append(Neighbour(each.pid, each.name, each.niceness, cpus))
         return tuple(sorted(found, key=lambda each: -each.cpus))
-
-    def _since(self, process: Process) -> tuple[float, float]:
-        """Return the CPU seconds of a process, and of its children that have ended, since construction."""
-        before = self._before.get(_key(process))
-        if before is None:
-            return process.seconds, process.ended
-        return process.seconds - before.seconds, process.ended - before.ended
 
 
 def wait_until_quiet(

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.durations import MOST_SECONDS
 from autotune.errors import UsageError
-from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
+from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
 from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.space import Space, build
@@ -27,8 +27,6 @@ SLOW_STEP_BUDGET = 150.0
 UNKNOWN_STEP_BUDGET = 90.0
 TRAINING_SHARE, MAX_TRAINING_BUDGET = 0.02, 2 * COMPILE_BUDGET_SECONDS
 """Share of the announced training time that tuning may take, and the most seconds it may add up to."""
-FIRST_COMPILE_SECONDS, FIRST_COMPILE_SHARE = 150.0, 0.4
-"""Longest that the first compile may take: in seconds, and as a share of a budget that the user gave."""
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
     "processes": ("threads", "backend", "batch_size"),
@@ -45,7 +43,7 @@ class Options:
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default `default_budget`."""
+    """Seconds, from the start of the call to the written profile; by default see `seconds`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
@@ -57,8 +55,18 @@ class Options:
     """Knobs that may move; all of them if empty."""
 
     def seconds(self, outcome: Outcome | None = None) -> float:
-        """Return the budget; if none was given, what is usual for a baseline's trial that ended in ``outcome``."""
-        return self.budget or default_budget(self.train_seconds, outcome)
+        """Return the seconds for the whole run; if the user gave none, by the baseline's trial and the training ahead.
+
+        Args:
+            outcome: of the baseline's trial; None before it has ended.
+        """
+        if self.budget is not None:
+            return self.budget
+        usual = UNKNOWN_STEP_BUDGET
+        if isinstance(outcome, Completed) and outcome.measurement is not None:
+            step = outcome.measurement.step_seconds
+            usual = next((budget for most, budget in BUDGET_BY_STEP if step < most), SLOW_STEP_BUDGET)
+        return max(usual, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (self.train_seconds or 0.0)))
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for what cannot work on any machine."""
@@ -81,35 +89,3 @@ class Options:
             free = {follower for name in self.only for follower in (name, *FOLLOWERS.get(name, ()))}
             fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
-
-
-def default_budget(train_seconds: float | None, outcome: Outcome | None = None) -> float:
-    """Return the seconds for the whole run, if the user gives no budget.
-
-    Args:
-        train_seconds: the length of the training, if the user gives it.
-        outcome: the outcome of the baseline's trial, once it has ended.
-    """
-    measured = outcome.measurement if isinstance(outcome, Completed) else None
-    found = UNKNOWN_STEP_BUDGET
-    if measured is not None:
-        budgets = (budget for seconds, budget in BUDGET_BY_STEP if measured.step_seconds < seconds)
-        found = next(budgets, SLOW_STEP_BUDGET)
-    return max(found, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (train_seconds or 0.0)))
-
-
-def first_compile_seconds(given: float | None) -> float:
-    """Return how long the first compile may take, with the budget that the user gave, if any."""
-    return FIRST_COMPILE_SECONDS if given is None else FIRST_COMPILE_SHARE * given
-
-
-def compiled_budget(budget: float, took: float, *, worth: bool) -> float:
-    """Return the seconds for the whole run once the first compile is over.
-
-    Args:
-        budget: without compile.
-        took: seconds of the first compile.
-        worth: whether the compiled model is no slower, so that other modes are worth their time.
-    """
-    longer = budget + took * (1 + worth * COMPILES_IN_A_RUN)
-    return max(budget, min(MAX_TRAINING_BUDGET, longer))

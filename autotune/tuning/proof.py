@@ -112,12 +112,7 @@ def _run_replicates(state: RunState, candidates: Candidates, count: int) -> Cand
         if not rounds:
             break
         state.rounds += run_replicate(state, state.replicates + 1, candidates, rounds)
-        state.observe(_replicate_finished(state, candidates))
+        rates = {name: typical_rate(state.rounds, name) for name in candidates}  # single trials may have been far off
+        best = max(rates, key=rates.__getitem__)
+        state.observe(ReplicateFinished(rates[BASELINE] or None, candidates[best], rates[best] or None))
     return candidates
-
-
-def _replicate_finished(state: RunState, candidates: Candidates) -> ReplicateFinished:
-    """Report the proof's own rates in place of those of single trials, which may have been far off."""
-    rates = {name: typical_rate(state.rounds, name) for name in candidates}
-    best = max(rates, key=rates.__getitem__)
-    return ReplicateFinished(rates[BASELINE] or None, candidates[best], rates[best] or None)

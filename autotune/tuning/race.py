@@ -39,7 +39,7 @@ Ranked = Mapping[str, Sequence[Settings]]
 def near_best(state: RunState) -> dict[str, list[Settings]]:
     """Return, for each level, settings that no lower level offers and that may be as fast as the best, oldest first."""
     margin = max(CLOSE, CLOSE_NOISE * state.noise)
-    near = dict[str, list[Settings]]()
+    near: dict[str, list[Settings]] = {}
     lower = {state.baseline}
     for level, space in state.spaces.items():
         known = [settings for settings in state.estimates if settings in space]
@@ -51,11 +51,10 @@ def near_best(state: RunState) -> dict[str, list[Settings]]:
 
 def ranked_candidates(state: RunState) -> dict[str, list[Settings]]:
     """Return `near_best` for each level that has any, best guess first."""
-    found = dict[str, list[Settings]]()
+    found: dict[str, list[Settings]] = {}
     for level, near in near_best(state).items():
-        if near:
-            ranked = state.rank(state.history, state.spaces[level], len(state.estimates))
-            found[level] = [settings for settings in ranked if settings in near][:MOST_CANDIDATES]
+        ranked = state.rank(state.history, state.spaces[level], len(state.estimates)) if near else ()
+        found[level] = [settings for settings in ranked if settings in near][:MOST_CANDIDATES]
     return {level: settings for level, settings in found.items() if settings}
 
 
@@ -111,7 +110,7 @@ def improving(state: RunState, best: Mapping[str, Settings], rate: Rate) -> dict
 def _simplest(state: RunState, ranked: Sequence[Settings], rate: Rate) -> Settings:
     """Return the best, or one as fast that changes fewer knobs: what does not matter stays as the user has it."""
     equal = [settings for settings in ranked if rate(settings) >= EQUAL * rate(ranked[0])]
-    return min(equal, key=lambda settings: len(settings.difference(state.baseline)), default=ranked[0])
+    return min(equal, key=lambda settings: len(settings.difference(state.baseline)))
 
 
 def _score(measured: Sequence[Mapping[Settings, float]], baseline: Settings, settings: Settings) -> float:

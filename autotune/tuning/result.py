@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
@@ -27,6 +28,7 @@ from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason, decide
 from autotune.stats.proof import BASELINE, CONFIDENCE, Proof, compare
 from autotune.tuning.state import RunState
+from autotune.version import VERSION
 
 FASTER = 1.05
 """From this ratio on, a level that was faster in trials is not reported as without gain."""
@@ -39,7 +41,7 @@ def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
     answers = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
     for level, found in answers.items():
         if level not in state.chosen:
-            answers[level] = _without_candidate(state, level, found)
+            answers[level] = replace(found, reason=_without_candidate(state, level))
         elif found.reason is Reason.SAME and level in KNOWN_FOR and not _named(state, level):
             answers[level] = replace(found, reason=Reason.NOT_TRIED)
     if "amp" in answers and not lower_precision(answers["amp"].settings, state.baseline):
@@ -47,26 +49,24 @@ def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
     return answers
 
 
-def _adds_nothing(state: RunState, level: str) -> bool:
-    """Return whether ``--only`` and ``--fix`` leave ``level`` no more than the level below it."""
-    below, own = (state.spaces.get(each) for each in (LEVELS[LEVELS.index(level) - 1], level))
-    return level != LEVELS[0] and own is not None and below is not None and own.values == below.values
-
-
-def _without_candidate(state: RunState, level: str, found: Answer) -> Answer:
-    """Return the answer for a ``level`` without a candidate in the proof, by trials and by a race if there was one."""
-    tried = state.tried(level)
+def _without_candidate(state: RunState, level: str) -> Reason:
+    """Return why a ``level`` has no candidate in the proof, by trials and by a race if there was one."""
+    tried, named = state.tried(level), _named(state, level)
     if not tried:
         searched = any(trial.level == level for trial in state.history) or _adds_nothing(state, level)
-        higher = level in KNOWN_FOR and _named(state, level)
-        return replace(found, reason=Reason.NOT_TRIED if searched and not higher else Reason.NOT_REACHED)
+        return Reason.NOT_REACHED if not searched or (level in KNOWN_FOR and named) else Reason.NOT_TRIED
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
-        return replace(found, reason=Reason.NOISY)
-    named = _named(state, level)
-    if not any(trial.outcome.measured for trial in named):
-        return replace(found, reason=Reason.ALL_FAILED if named else Reason.NOT_TRIED)
-    return found
+        return Reason.NOISY
+    if any(trial.outcome.measured for trial in named):
+        return Reason.SAME
+    return Reason.ALL_FAILED if named else Reason.NOT_TRIED
+
+
+def _adds_nothing(state: RunState, level: str) -> bool:
+    """Return True if ``--only`` and ``--fix`` leave ``level`` no more than the level below it."""
+    values = [state.spaces[each].values for each in LEVELS[: LEVELS.index(level) + 1] if each in state.spaces]
+    return len(values) > 1 and values[-1] == values[-2]
 
 
 def _named(state: RunState, level: str) -> list[Trial]:
@@ -116,13 +116,7 @@ def partial_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]
 
 
 def profile_of(
-    state: RunState,
-    answers: Mapping[str, Answer],
-    context: Context,
-    evidence: Evidence,
-    *,
-    recommended: str | None,
-    written: Written | None = None,
+    state: RunState, answers: Mapping[str, Answer], context: Context, evidence: Evidence, *, recommended: str | None
 ) -> Profile:
     """Return the profile of a run, complete or not.
 
@@ -133,31 +127,26 @@ def profile_of(
         evidence: of the run, see `evidence_of`.
         recommended: the level the user asked for; by default ``amp``, or ``max`` if the task states no batch; a lower
             one if its settings are the same.
-        written: the tool's version and the day.
     """
     task = context.task
     warnings = (*task.warnings, *evidence.warnings, *_batch_norm(context, answers))
     profile = Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
-        target=Target(
-            name=task.name,
-            unit=task.unit,
-            device=task.device,
-            parameters=task.parameters,
-            samples=task.samples,
-            script=task.script,
-            ranked=task.ranked,
-            compared=task.compared,
-        ),
+        target=Target(**{each.name: getattr(task, each.name) for each in fields(Target)}),
         recommended=recommended or _recommended(answers, "amp" if "batch_size" in task.current else "max"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
         levels={level: _level_result(level, answer) for level, answer in answers.items()},
         evidence=replace(evidence, warnings=warnings),
-        written=written,
+        written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
     )
     return replace(profile, evidence=replace(evidence, warnings=(*_doubts(profile), *warnings)))
+
+
+def _level_result(level: str, answer: Answer) -> LevelResult:
+    note = notes.level_note(level, answer)
+    return LevelResult(answer.settings, answer.rate, answer.speedup, answer.proven, note, answer.verdict.value)
 
 
 def _doubts(profile: Profile) -> Iterator[str]:
@@ -167,18 +156,7 @@ def _doubts(profile: Profile) -> Iterator[str]:
         yield notes.not_believable(", ".join(impossible), profile.levels[level].speedup.value, profile.possible(level))
 
 
-def _level_result(level: str, answer: Answer) -> LevelResult:
-    return LevelResult(
-        answer.settings,
-        answer.rate,
-        answer.speedup,
-        answer.proven,
-        notes.level_note(level, answer),
-        answer.verdict.value,
-    )
-
-
-def evidence_of(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:
+def evidence_of(state: RunState, context: Context, left_out: Iterable[LeftOut]) -> Evidence:
     """Return what was tried and what was not; the rest is the caller's to add."""
     rates = context.gflops
     return Evidence(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,27 +15,25 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
 from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
+from autotune.probes import software
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
-from autotune.profiles.format import Profile, Written, machine_type
+from autotune.profiles.format import Profile, machine_type
 from autotune.report import notes
-from autotune.search.history import Trial
 from autotune.search.planner import Planner
 from autotune.stats.load import QUIET, Load, undisturbed
-from autotune.stats.outcome import Outcome
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target
-from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
+from autotune.tuning.baseline import compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
-from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus, wait_until_quiet
+from autotune.tuning.machine import Neighbours, on_the_same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
@@ -42,7 +41,6 @@ from autotune.tuning.result import evidence_of, partial_answers, profile_of, pro
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
-from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.search.study import Study
@@ -75,12 +73,7 @@ class Result:
     """Why the profile is in another place than it was asked for."""
 
 
-def run(
-    target: Target,
-    options: Options,
-    observe: Observer = ignore,
-    started: float | None = None,
-) -> Result:
+def run(target: Target, options: Options, observe: Observer = ignore, started: float | None = None) -> Result:
     """Tune ``target`` as ``options`` say.
 
     Args:
@@ -114,52 +107,44 @@ def run(
 
 def _run_phases(host: _Host) -> Result:
     """Run all phases, from the open runner to the written profile."""
+    options = host.options
     gflops = _matrix_rates(host)
     task = _probe_run(host)
-    check_fixed_for(task, host.options.fix or {})
-    known = host.study.trials()
-    baseline = _baseline(host, task, known)
-    host.notes += baseline.notes
-    comparison = Comparison(baseline.settings, partial(_compare, host), host.inventory)
+    check_fixed_for(task, options.fix or {})
+    state = host.state
+    given_up = _baseline(host, task)
+    comparison = Comparison(state.baseline, lambda s: state.bench.compare(s, state.schedule.deadline), host.inventory)
     context = Context(
         host.inventory,
         task,
-        baseline.settings,
-        host.options.train_seconds,
+        state.baseline,
+        options.train_seconds,
         gflops,
-        host.schedule.budget,
+        state.schedule.budget,
         neighbours=host.load().cpus,
     )
     context = replace(context, task=_screened(host, comparison, context))
-    whole_run = _followed(host, baseline.settings)
-    state = RunState(
-        baseline=baseline.settings,
-        bench=host.bench,
-        schedule=host.schedule,
-        spaces={},
-        observe=host.observe,
-        record=host.study.record,
-        new_search=partial(Planner, seed=host.options.seed),
-        settle=comparison.settle,
-    )
-    state.resume([*known, *baseline.trials])
-    context = _compiled(host, state, context)
-    state.spaces = host.options.spaces(context)
+    host.whole_run = _followed(host)
+    state.settle = comparison.settle
+    state.take_stock()
+    context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget)
+    host.set_budget(context.budget_seconds)
+    state.spaces = options.spaces(context)
     ended: Interrupted | LaunchError | None = None
     try:
         with contextlib.suppress(NothingUsable):  # the budget ended while a fork server started: the answer stands
             search_race_prove(state)
-            _decide(host, state)
+            _decide(host)
         host.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
     host.study.keep_rounds(state.rounds)
-    return _result(host, state, context, comparison, ended, whole_run)
+    return _result(host, context, comparison, given_up, ended)
 
 
 def search_race_prove(state: RunState) -> None:
     """Do all that follows the baseline; what is found is added to ``state``."""
-    state.schedule.start_search()
+    state.schedule.search_started = state.schedule.clock()
     search(state)
     candidates = ranked_candidates(state)
     state.chosen = leaders(state, candidates, state.estimate)  # what an interrupted race saves
@@ -168,12 +153,12 @@ def search_race_prove(state: RunState) -> None:
     prove(state)
 
 
-def _decide(host: _Host, state: RunState) -> None:
+def _decide(host: _Host) -> None:
     """Take a little more time than the usual budget if that decides what is open."""
-    more = seconds_to_decide(state)
+    more = seconds_to_decide(host.state)
     if host.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
         host.set_budget(host.schedule.budget + more)
-        prove(state)
+        prove(host.state)
 
 
 @dataclass
@@ -183,8 +168,8 @@ class _Host:
     Attributes:
         path: of the profile; the study's journal lies beside it.
         neighbours: counts what other processes use meanwhile.
-        notes: what the user should know of the baseline.
-        bench, study: where trials run and where they are kept; known after the probe run.
+        study, state: where trials are kept, and what is known; from the probe run on.
+        whole_run: of a script that was followed.
     """
 
     options: Options
@@ -194,9 +179,9 @@ class _Host:
     observe: Observer
     path: Path
     neighbours: Neighbours
-    notes: list[str] = field(default_factory=list)
-    bench: TrialBench = field(init=False)
     study: Study = field(init=False)
+    state: RunState = field(init=False)
+    whole_run: WholeRun | None = None
 
     def load(self) -> Load:
         """Return what others took so far."""
@@ -215,7 +200,7 @@ def _matrix_rates(host: _Host) -> dict[str, float]:
     if host.schedule.budget < MATRIX_RATE_BUDGET:
         return {}
     host.observe(StageStarted("measuring matrix products"))
-    return matrix_rates()
+    return software.matrix_rates(System())
 
 
 def _probe_run(host: _Host) -> TaskFacts:
@@ -235,47 +220,47 @@ def _probe_run(host: _Host) -> TaskFacts:
     wanted = baseline_settings(task, host.inventory)
     words = [*runner.setup.words, machine_type(host.inventory).key, str(wanted.as_dict())]
     host.study = study_beside(host.path, words, resume=host.options.resume)
-    if host.options.resume and not host.study.trials():
+    seed = host.options.seed
+    host.state = RunState(
+        baseline=wanted,
+        bench=TrialBench(runner, wanted, seed, schedule.patience),
+        schedule=schedule,
+        spaces={},
+        observe=host.observe,
+        record=host.study.record,
+        new_search=partial(Planner, seed=seed),
+    )
+    host.state.add(*host.study.trials())
+    if host.options.resume and not host.state.history:
         host.observe(StageStarted("nothing to resume: tuning starts anew"))
-    host.bench = TrialBench(runner, wanted, host.options.seed, schedule.patience)
     return task
 
 
-def _baseline(host: _Host, task: TaskFacts, known: list[Trial]) -> Baseline:
-    """Find the baseline's settings, and let the bench compare all others with them."""
-    bench = host.bench
-    host.observe(BaselineKnown(bench.baseline, task.unit))
-    host.observe(StageStarted("baseline", bench.baseline))
-    baseline = settle_baseline(bench.baseline, known, partial(_trial, host, "baseline"))
-    bench.baseline = baseline.settings
-    bench.remember(baseline.outcome)
-    host.observe(BaselineKnown(baseline.settings, task.unit))
-    host.set_budget(host.options.seconds(baseline.outcome))
-    return baseline
+def _baseline(host: _Host, task: TaskFacts) -> tuple[str, ...]:
+    """Find the baseline's settings, and let the bench compare all others with them. Return what was given up."""
+    state = host.state
+    host.observe(BaselineKnown(state.baseline, task.unit))
+    host.observe(StageStarted("baseline", state.baseline))
+    known = {trial.settings: trial.outcome for trial in state.history}
+    found = settle_baseline(
+        state.baseline, lambda s: known[s] if s in known else state.measure(s, LEVELS[0], "baseline").outcome
+    )
+    state.baseline = state.bench.baseline = found.settings
+    state.bench.remember(found.outcome)
+    host.observe(BaselineKnown(found.settings, task.unit))
+    host.set_budget(host.options.seconds(found.outcome))
+    return found.notes
 
 
-def _trial(host: _Host, stage: str, settings: Settings, seconds: float | None = None) -> Outcome:
-    """Run one trial before the search, in at most ``seconds``; within the run if None."""
-    schedule = host.schedule
-    deadline = schedule.deadline if seconds is None else schedule.clock() + seconds
-    outcome = host.bench.measure(settings, 0.0, deadline)
-    host.study.record(Trial(settings, outcome, LEVELS[0], stage))
-    return outcome
-
-
-def _compare(host: _Host, settings: Settings) -> Outcome:
-    return host.bench.compare(settings, host.schedule.deadline)
-
-
-def _followed(host: _Host, own: Settings) -> WholeRun | None:
+def _followed(host: _Host) -> WholeRun | None:
     """Follow a script past the end of an epoch; None for a task file, and if its trials take long to start."""
-    runner, schedule = host.runner, host.schedule
+    runner, schedule, bench = host.runner, host.schedule, host.state.bench
     most = max(SCREENING_START, FOLLOWED_START * schedule.budget)
-    if runner.setup.script is None or host.bench.timeouts.starting > most * PATIENCE:
+    if runner.setup.script is None or bench.timeouts.starting > most * PATIENCE:
         return None
     host.observe(StageStarted("following the script past the end of an epoch"))
     seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
-    _outcome, found = host.bench.inspect(own, FOLLOWED_BY, seconds, schedule.deadline, endless=False)
+    _outcome, found = bench.inspect(host.state.baseline, FOLLOWED_BY, seconds, schedule.deadline, endless=False)
     if not (found and found["step_seconds"]):
         return None
     run = WholeRun(runner.script_seconds, **found)
@@ -284,7 +269,7 @@ def _followed(host: _Host, own: Settings) -> WholeRun | None:
 
 def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:
     """Compare the screened knobs if there is time. Return the task without values that change training."""
-    if host.bench.timeouts.starting <= SCREENING_START * PATIENCE:
+    if host.state.bench.timeouts.starting <= SCREENING_START * PATIENCE:
         host.observe(StageStarted("comparing first steps"))
         comparison.screen(host.options.spaces(context)[LEVELS[0]])
     found = (
@@ -294,60 +279,44 @@ def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFact
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 
-def _compiled(host: _Host, state: RunState, context: Context) -> Context:
-    """Compile the model once, if compile competes; the trial is added to ``state``."""
-    space = host.options.spaces(context)[LEVELS[0]]
-    measure = partial(_trial, host, "compile")
-    context, trial = compile_once(state.history, context, space, host.options.budget, measure, host.observe)
-    if trial is not None:
-        state.add(trial)
-    host.set_budget(context.budget_seconds)
-    return context
-
-
 def _result(
     host: _Host,
-    state: RunState,
     context: Context,
     comparison: Comparison,
+    given_up: Sequence[str],
     ended: Interrupted | LaunchError | None,
-    whole_run: WholeRun | None,
 ) -> Result:
-    """Write the profile of a run that is over, or that ``ended`` early.
+    """Write the profile of a run that is over, or that ``ended`` early; ``given_up`` is what the baseline lacks.
 
     Raises:
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
     """
-    load, levels = host.load(), tuple(state.spaces)
+    state, load = host.state, host.load()
     state.rounds, apart = undisturbed(state.rounds)
-    answers = partial_answers(state, levels) if ended else proven_answers(state, levels)
+    no_fork = state.bench.no_fork_reason
+    warnings = (
+        *([notes.disturbed(apart)] if apart else []),
+        *given_up,
+        *comparison.notes(state.chosen.values()),
+        *([notes.fresh_processes(no_fork)] if no_fork else []),
+    )
     evidence = replace(
-        evidence_of(state, context, (*state.spaces[LEVELS[-1]].left_out, *comparison.later)),
+        evidence_of(state, context, dict.fromkeys((*state.spaces[LEVELS[-1]].left_out, *comparison.left_out))),
         seconds=round(host.schedule.elapsed, 1),
         partial=ended is not None,
-        warnings=(
-            *([notes.disturbed(apart)] if apart else []),
-            *host.notes,
-            *comparison.notes(state.chosen.values()),
-            *([notes.fresh_processes(host.bench.no_fork_reason)] if host.bench.no_fork_reason else []),
-        ),
+        warnings=warnings,
         beside=notes.load_note(load),
         busy=load.is_busy,
-        run=whole_run,
+        run=host.whole_run,
     )
-    written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
-    profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)
+    answers = (partial_answers if ended else proven_answers)(state, tuple(state.spaces))
+    profile = profile_of(state, answers, context, evidence, recommended=host.options.level)
     saved, note = file.save(host.path, profile)  # before the trials' processes are ended, which takes a moment
     cache = System().cache_folder()
     if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
         keep_compiled(host.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)
-    if ended is not None:
-        raise _with_saved_path(ended, saved) from ended
-    return Result(profile, saved, host.inventory, load, note)
-
-
-def _with_saved_path(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
-    """Return ``ended``, which ended a run early, with the place of the best so far."""
     if isinstance(ended, Interrupted):
-        return Interrupted(ended.signal, saved)
-    return LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.")
+        raise Interrupted(ended.signal, saved) from ended
+    if ended is not None:
+        raise LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.") from ended
+    return Result(profile, saved, host.inventory, load, note)

@@ -35,15 +35,12 @@ from autotune.trial.target import Script, Target
 from autotune.tuning.events import Observer, StageStarted, ignore
 
 POLL_SECONDS = 0.2
+LOCK_NAME = "torch-autotune-trials.lock"
 
 
 @contextlib.contextmanager
 def open_runner(
-    target: Target,
-    inventory: Inventory,
-    seed: int,
-    patience: float,
-    observe: Observer = ignore,
+    target: Target, inventory: Inventory, seed: int, patience: float, observe: Observer = ignore
 ) -> Iterator[Runner]:
     """Open a runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
 
@@ -60,8 +57,8 @@ def open_runner(
         Interrupted: on SIGINT or SIGTERM.
     """
     system = System()
-    waiting = acquire(patience, lambda: observe(StageStarted("waiting for another tuning run")))
-    with interrupt_on_signals(), waiting:
+    waiting = StageStarted("waiting for another tuning run")
+    with interrupt_on_signals(), acquire(patience, lambda: observe(waiting)):
         remove_abandoned()
         origin = _working_folder()
         paths = StudyPaths.create()
@@ -125,14 +122,10 @@ def interrupt_on_signals() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def default_file() -> Path:
-    """Return the machine-wide lock file."""
-    return Path(tempfile.gettempdir()) / "torch-autotune-trials.lock"
-
-
-@contextlib.contextmanager
-def acquire(timeout: float, on_wait: Callable[[], None], file: Path | None = None) -> Iterator[None]:
-    """Hold the lock for the ``with`` block.
+def acquire(
+    timeout: float, on_wait: Callable[[], None], file: Path | None = None
+) -> contextlib.AbstractContextManager[object]:
+    """Take the lock for a ``with`` block.
 
     Args:
         timeout: seconds to wait at most; 0 does not wait.
@@ -143,22 +136,13 @@ def acquire(timeout: float, on_wait: Callable[[], None], file: Path | None = Non
         NothingUsable: still taken after ``timeout``.
         LaunchError: the lock file cannot be opened.
     """
-    file = file or default_file()
+    file = file or Path(tempfile.gettempdir()) / LOCK_NAME
     lock = FileLock(file, mode=0o666)
-    _take(lock, timeout, on_wait, file)
     try:
-        yield
-    finally:
-        lock.release()
-
-
-def _take(lock: FileLock, timeout: float, on_wait: Callable[[], None], file: Path) -> None:
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            on_wait()
-            lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
+        with contextlib.suppress(Timeout):
+            return lock.acquire(timeout=0)
+        on_wait()
+        return lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
         raise NothingUsable(
             f"another tuning run has held this machine for {timeout:g} s. Timed trials must not"

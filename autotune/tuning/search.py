@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.search.history import Trial
 from autotune.search.planner import Proposal
 from autotune.stats.proof import ANALYSES
-from autotune.tuning.events import StageStarted, TrialFinished, TrialStarted
+from autotune.tuning.events import StageStarted, TrialFinished
 from autotune.tuning.race import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, proof_seconds, replicate_seconds
 from autotune.tuning.state import RunState
@@ -41,27 +40,22 @@ def search(state: RunState) -> None:
             start = _search_level(state, space, start, share)
     start = state.baseline
     for level, space in state.spaces.items():
-        used = min(1.0, _used_share(state))
+        used = min(1.0, state.schedule.search_share(_kept_back(state)))
         start = _search_level(state, space, start, used + (1 - used) * LAST_PASS[level], thorough=True)
 
 
 def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
     """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
     searching = state.new_search(space, start, thorough)
-    begun = False
-    while not _is_over(state, share) or _must_be_tried(state, space.level):
+    share_of = state.schedule.search_share
+    while share_of(_kept_back(state), _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
         proposal = _repeat_baseline(state) or searching.propose(state.history)
         if proposal is None:
             break
-        started = TrialStarted(proposal.settings)
-        state.observe(started if begun else StageStarted(f"searching: {space.level}", proposal.settings))
-        begun = True
+        state.observe(StageStarted(f"searching: {space.level}", proposal.settings))
         before = state.schedule.clock()
-        outcome = state.bench.measure(proposal.settings, proposal.give_up_below, state.schedule.deadline)
+        state.measure(proposal.settings, space.level, proposal.stage, proposal.give_up_below)
         state.trial_seconds.append(state.schedule.clock() - before)
-        trial = Trial(proposal.settings, outcome, space.level, proposal.stage)
-        state.add(trial)
-        state.record(trial)
         state.observe(_trial_finished(state))
     state.searched.add(space.level)
     return next(iter(state.rank(state.history, space, 1)), start)
@@ -78,11 +72,6 @@ def _repeat_baseline(state: RunState) -> Proposal | None:
     quick = not state.trial_seconds or state.trial_seconds[-1] < QUICK_SECONDS
     due = since >= (REPEAT_EVERY if quick else 2 * REPEAT_EVERY) or (quick and len(history) == 1)
     return Proposal(own, "again") if due else None
-
-
-def _is_over(state: RunState, share: float) -> bool:
-    """Return True once another trial would take time that belongs to the next level or to the proof."""
-    return _used_share(state, _usual_seconds(state)) > share
 
 
 def _must_be_tried(state: RunState, level: str) -> bool:
@@ -105,10 +94,6 @@ def _rising(state: RunState) -> Mapping[str, Settings]:
 def _usual_seconds(state: RunState) -> float:
     """Return the usual duration of a trial."""
     return statistics.median(state.trial_seconds or [0.0])
-
-
-def _used_share(state: RunState, ahead: float = 0.0) -> float:
-    return state.schedule.search_share(_kept_back(state), ahead)
 
 
 def _kept_back(state: RunState) -> float:

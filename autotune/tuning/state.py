@@ -63,10 +63,6 @@ class Schedule:
         """Seconds from the start of the search to the deadline."""
         return self.deadline - self.search_started
 
-    def start_search(self) -> None:
-        """Start the search now."""
-        self.search_started = self.clock()
-
     def search_share(self, kept_back: float, ahead: float = 0.0) -> float:
         """Return the share of the searching time that will be over ``ahead`` seconds from now.
 
@@ -78,31 +74,24 @@ class Schedule:
         return (self.clock() + ahead - self.search_started) / searching if searching > 0 else math.inf
 
 
-def _unchanged(settings: Settings) -> Settings:
-    return settings
-
-
-def _unrecorded(_trial: Trial) -> None:
-    return None
-
-
 @dataclass(kw_only=True)
 class RunState:
-    """One tuning run after its baseline. The result is made of it, whether the run was complete or interrupted."""
+    """One tuning run. The result is made of it, whether the run was complete or interrupted."""
 
     baseline: Settings
+    """The user's own settings, or the change of them that fits the memory."""
     bench: TrialBench
     schedule: Schedule
     spaces: Mapping[str, Space]
     """Feasible settings by level, lowest first."""
     observe: Observer = ignore
-    record: Callable[[Trial], None] = _unrecorded
+    record: Callable[[Trial], None] = field(default=lambda _trial: None)
     """Keeps a trial for ``--resume``."""
     new_search: Callable[[Space, Settings, bool], Planner] = Planner
     """``(space, start, thorough)``: the search of one level."""
     rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
     """``(history, space, count)``: the best settings measured so far, best first."""
-    settle: Callable[[Settings], Settings] = _unchanged
+    settle: Callable[[Settings], Settings] = field(default=lambda settings: settings)
     """Returns settings without the knobs that change the user's first steps."""
 
     history: list[Trial] = field(default_factory=list)
@@ -128,23 +117,32 @@ class RunState:
     slowness: float = 1.0
     """How many times as long as expected the last replicate took to start and to warm up."""
 
-    def resume(self, history: Sequence[Trial]) -> None:
-        """Take over the trials before the search, at least the baseline's."""
-        plain = [trial for trial in history if trial.settings.compile == self.baseline.compile]
+    def measure(
+        self, settings: Settings, level: str, stage: str, give_up_below: float = 0.0, deadline: float | None = None
+    ) -> Trial:
+        """Run one trial (see `Proposal`) until ``deadline`` at most, or until that of the run, and keep it."""
+        deadline = self.schedule.deadline if deadline is None else deadline
+        trial = Trial(settings, self.bench.measure(settings, give_up_below, deadline), level, stage)
+        self.add(trial)
+        self.record(trial)
+        return trial
+
+    def add(self, *trials: Trial) -> None:
+        """Add finished trials. Rates of repeated settings are averaged."""
+        for trial in trials:
+            self.history.append(trial)
+            if trial.rate:
+                rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]
+                self.estimates[trial.settings] = sum(rates) / len(rates)
+
+    def take_stock(self) -> None:
+        """Find how long starting and trials take by the trials before the search, at least the baseline's."""
+        plain = [trial for trial in self.history if trial.settings.compile == self.baseline.compile]
         starts = [trial.outcome.start_seconds for trial in plain if isinstance(trial.outcome, Completed)]
         self.start_seconds = max(starts, default=0.0)
-        self.items_per_sample = items_per_sample(history)
+        self.items_per_sample = items_per_sample(self.history)
         self.cpu_wait = max((each.measurement.cpu_wait for each in plain if each.measurement), default=0.0)
-        self.trial_seconds += [trial.outcome.seconds for trial in history if isinstance(trial.outcome, Completed)]
-        for trial in history:
-            self.add(trial)
-
-    def add(self, trial: Trial) -> None:
-        """Add one trial. Rates of repeated settings are averaged."""
-        self.history.append(trial)
-        if trial.rate:
-            rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]
-            self.estimates[trial.settings] = sum(rates) / len(rates)
+        self.trial_seconds = [trial.outcome.seconds for trial in self.history if isinstance(trial.outcome, Completed)]
 
     def estimate(self, settings: Settings) -> float:
         """Return the mean rate of the settings' trials in items per second; 0 if none was measured."""

@@ -1,9 +1,11 @@
-"""Measure every feasible setting of a task, several interleaved rounds, and keep the raw blocks.
+"""Measure every feasible setting of a task or script, several interleaved rounds, and keep the raw blocks.
 
     python -m benchmarks.grid examples/tabular_mlp.py [--rounds 2]
+    python -m benchmarks.grid benchmarks/scripts/unet.py --rounds 1 --contests 2
 
-Writes ``benchmarks/grids/<task>.jsonl`` and goes on with it where it was interrupted. Full rounds measure everything in
-random order, the baseline every tenth trial; then contests measure what may be a level's optimum side by side.
+Writes ``benchmarks/grids/<task>.jsonl`` (of scripts, in ``scripts/``) and goes on with it where it was interrupted.
+Full rounds measure everything in random order, the baseline every tenth trial; then contests measure what may be a
+level's optimum side by side.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.probes.software import matrix_rates
+from autotune.probes.system import System
 from autotune.stats.outcome import Outcome
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.target import recognise
-from autotune.tuning.machine import matrix_rates
+from autotune.trial.target import Script, recognise_target
 from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file, plan
@@ -43,17 +46,22 @@ ROUNDS, BLOCK_SECONDS = 4, 0.25
 def main() -> None:
     """Record one grid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", type=Path)
+    parser.add_argument("target", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--contests", type=int, default=len(plan.FIELD))
     parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
     arguments = parser.parse_args()
-    path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
+    target = recognise_target(str(arguments.target))
+    is_script = isinstance(target, Script)
+    path = arguments.out or file.FOLDER / ("scripts" if is_script else "") / f"{target.name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     inventory = probe()
-    with open_runner(recognise(arguments.task), inventory, 0, 3600.0) as runner:
+    with open_runner(target, inventory, 0, 3600.0) as runner:
         if not path.exists():
-            path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
+            path.write_text(
+                _line(_header(runner, inventory, plan.SCRIPTS if is_script else plan.held_of(target.name)).as_dict()),
+                "utf-8",
+            )
         recorder = Recorder(runner, path)
         recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
         for number, level in itertools.product(range(arguments.contests), recorder.grid.spaces):
@@ -61,15 +69,15 @@ def main() -> None:
     print(file.summary(file.load(path)))
 
 
-def _header(runner: Runner, inventory: Inventory) -> Header:
+def _header(runner: Runner, inventory: Inventory, held: plan.Held) -> Header:
     facts = runner.describe()
     return Header(
         **stamp.stamp(inventory, PACKAGES),
         inventory=inventory,
         task=facts,
         baseline=baseline_settings(facts, inventory),
-        held={name: list(values) for name, values in {**plan.HELD, **plan.TASKS.get(facts.name, {})}.items()},
-        gflops=matrix_rates(),
+        held={name: list(values) for name, values in held.items()},
+        gflops=matrix_rates(System()),
     )
 
 
@@ -106,7 +114,8 @@ class Recorder:
         if any((turns.level, turns.number) == (level, number) for turns in grid.turns):
             return
         chosen = plan.contenders(grid.spaces[level], grid.rates, plan.FIELD[number % len(plan.FIELD)])
-        turns = Turns(level, number, chosen, self.turns(chosen))
+        same = (turns.rates for turns in grid.turns if (turns.number, turns.settings) == (number, chosen))
+        turns = Turns(level, number, chosen, next(same, None) or self.turns(chosen))
         self._append(file.encode_turns(turns, self.baseline))
         print(f"contest {number} {level}: {len(chosen)} contenders", flush=True)
 

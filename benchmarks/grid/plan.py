@@ -40,10 +40,25 @@ TASKS: Mapping[str, Held] = {
     },
 }
 """What else is held, by task, so that a grid stays near 200 settings."""
+SCRIPTS: Held = {
+    **HELD,
+    "allocator": ("default",),
+    "malloc": ("default", "keep"),
+    "optimizer_impl": ("default",),
+    "cudnn_benchmark": (False,),
+    "pin_memory": (False,),
+    "global_batch": (1,),
+}
+"""Held for a script: what its user would try by hand is left."""
 ANCHOR_EVERY = 10
 """Trials between two of the baseline."""
 FIELD = (16, 10, 6, 6)
 """How many of a level's best take part in each contest: every one is measured on fewer, and trusted more."""
+
+
+def held_of(task: str) -> Held:
+    """Values that the grid of ``task`` is restricted to."""
+    return {**HELD, **TASKS.get(task, {})}
 
 
 def spaces(context: Context, held: Held) -> dict[str, Space]:

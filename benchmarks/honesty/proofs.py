@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.stats.outcome import Outcome, Skipped
+from autotune.stats.outcome import Crashed, Outcome
 from autotune.stats.proof import ANALYSES, BASELINE, Proof, compare
 from autotune.tuning import proof
 from autotune.tuning.result import proven_answers
@@ -74,7 +74,7 @@ class Replayed:
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         """There are no trials."""
-        return Skipped("only proofs are replayed")
+        return Crashed("only proofs are replayed")
 
     @contextmanager
     def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Turns]:

@@ -67,7 +67,8 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
         new_search=partial(Planner, seed=seed),
         settle=Comparison(own, lambda _: Compared(), context.inventory).settle,
     )
-    state.resume([first])
+    state.add(first)
+    state.take_stock()
     search_race_prove(state)
     results = proven_answers(state, LEVELS)
     base = world.truth(own)

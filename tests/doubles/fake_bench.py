@@ -168,7 +168,8 @@ def make(
         new_search=search or Planner,
         rank=rank,
     )
-    state.resume(history)
+    state.add(*history)
+    state.take_stock()
     return state
 
 

@@ -145,6 +145,8 @@ class ScriptLoop(MeasuredLoop, Listener):
         self._stepping: Optimizer | None = None
         self.step_is_open = False
         """True while the script works on a batch."""
+        self.passed = False
+        """True once the script has come to the end of its training loader."""
 
     # What the script does ---------------------------------------------------------------------------------------------
 
@@ -157,8 +159,9 @@ class ScriptLoop(MeasuredLoop, Listener):
             return begin()
         if self._trained is None:  # a loader over a stream has no truth value
             self._trained = loader
-        if not reads_like(loader, self._trained):
+        if not reads_like(loader, self._trained, later=self.passed):
             return begin()
+        self.passed = False
         self.hooks.unseen(lambda: self.applied.loader(loader))
         self.loader = loader
         self._begin()
@@ -296,6 +299,7 @@ class _Passes(Iterator[Any]):
             return next(self._passing)
         except StopIteration:
             if self._empty or not self._endless:
+                self._loop.passed = True
                 raise
             self._passing, self._empty = self._begin(), True
             return next(self._passing)

@@ -73,7 +73,7 @@ class Numbers(Dataset):
         return torch.tensor([self.file.read(1)[0] / 64.0])
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for _ in range(10_000):
+while True:
     for batch in DataLoader(Numbers(), batch_size=4):
         optimizer.zero_grad()
         model(batch).sum().backward()

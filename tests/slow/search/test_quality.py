@@ -8,12 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autotune.search.history import Trial
-from autotune.search.planner import Planner
 from benchmarks.replay.strategies import after, search
 from benchmarks.replay.world import ModelWorld
 from benchmarks.simulation import machines
-from benchmarks.simulation.simulator import Bench, Machine
+from benchmarks.simulation.simulator import Machine
+from tests.unit.search.test_planner import driven
 
 
 def found(
@@ -48,15 +47,5 @@ def test_the_optimum_is_near_within_some_trials(
 
 
 def test_a_search_stops_where_nothing_matters() -> None:
-    machine = machines.flat()
-    counts = []
-    for seed in range(15):
-        bench, planner, history = (
-            Bench(machine, seed),
-            Planner(machine.space(), machine.context.baseline, seed=seed),
-            [],
-        )
-        while len(history) < 40 and (proposal := planner.propose(history)) is not None:
-            history.append(Trial(proposal.settings, bench.run(proposal.settings), "safe", proposal.stage))
-        counts.append(len(history))
+    counts = [len(driven(machines.flat(), "safe", 40, seed)) for seed in range(15)]
     assert statistics.median(counts) <= 22

@@ -17,7 +17,6 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.trial.target import NEW_TASK, started_script
-from autotune.tuning.check import CheckResult
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, profile
 from tests.unit.cli.conftest import USES_US, Said, Say, profile_of, set_machine
@@ -254,9 +253,8 @@ def test_what_is_checked_keeps_its_own_options(say: Say, foreign: Path, elsewher
 def test_a_fitting_or_forced_one_is_checked(
     say: Say, saved: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, file: str, options: list[str]
 ) -> None:
-    claim = profile().levels["amp"].speedup
-    wide = replace(claim, low=0.37, high=184.61)
-    monkeypatch.setattr("autotune.tuning.check.measure_claim", lambda *_: CheckResult("amp", claim, wide))
+    wide = replace(profile().levels["amp"].speedup, low=0.37, high=184.61)
+    monkeypatch.setattr("autotune.tuning.check.measure_claim", lambda *_: wide)
     (elsewhere / file).write_text(NEW_TASK)
     said = say("check", *options, saved, file)
     assert (said.code, "inconclusive" in said.out) == (5, True)

@@ -44,6 +44,5 @@ def test_the_ratio_of_two_settings(ours: Settings, theirs: Settings, expected: f
 
 
 def test_the_last_trial_of_some_settings_counts() -> None:
-    history = History((tried(OWN, 100), tried(OWN, 120)))
-    measured = history.of(OWN)
-    assert measured.rate == pytest.approx(120)
+    found = History((tried(OWN, 100), tried(OWN, 120), tried(WORKERS, 150))).ratio(WORKERS, OWN)
+    assert found[0] == pytest.approx(150 / 120)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.prior import Prior
-from autotune.search.surrogate import GROUPS, coordinates, correlation
+from autotune.search.surrogate import GROUPS, correlations
 from benchmarks.simulation.simulator import context, inventory
 
 ALONE = Settings(threads=2, batch_size=64)
@@ -20,5 +20,10 @@ def test_mpi_is_expected_ahead_of_gloo():
 
 def test_a_usual_backend_is_no_effect_of_its_own():
     group = next(group for group in GROUPS["cpu"] if group.name == "backend")
-    (places,) = coordinates([group], [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16)])
-    assert correlation(group, places, places).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    settings = [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16)]
+    assert correlations([group], settings, settings)[0].tolist() == [
+        [1, 1, 0, 0],
+        [1, 1, 0, 0],
+        [0, 0, 1, 1],
+        [0, 0, 1, 1],
+    ]

@@ -12,15 +12,9 @@ from hypothesis import given
 from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.search.study import (
-    Study,
-    distributions,
-    parameters,
-    read_history,
-    study_beside,
-)
+from autotune.search.study import Study, distributions, journal_storage, parameters, read_history, study_beside
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import KINDS, Completed, Crashed, NotApplied, Outcome, OutOfMemory
+from autotune.stats.outcome import KINDS, Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory
 from autotune.stats.proof import Round
 from tests.strategies import settings as any_settings
 
@@ -41,11 +35,23 @@ def batches(study: Study) -> list[int]:
     return [trial.settings.batch_size for trial in study.trials()]
 
 
-@pytest.mark.parametrize("outcome", [MEASURED, OutOfMemory("r", "d", "shm"), NotApplied("r", "d", "allocator")])
+def test_every_end_but_a_comparison_has_a_name_of_its_own() -> None:
+    assert {*KINDS.values(), Compared} == set(Outcome.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        MEASURED,
+        OutOfMemory("r", "d", "shm"),
+        NotApplied("r", "d", "allocator"),
+        *(kind("r") for kind in KINDS.values()),
+    ],
+)
 def test_trials_survive_the_journal(outcome: Outcome, tmp_path: Path) -> None:
     trial = Trial(OWN, outcome, "amp", "moves")
-    Study(tmp_path / "study.log").record(trial)
-    (found,) = Study(tmp_path / "study.log").trials()
+    Study(journal_storage(tmp_path / "study.log")).record(trial)
+    (found,) = Study(journal_storage(tmp_path / "study.log")).trials()
     assert found == trial
 
 
@@ -67,10 +73,10 @@ def test_failures_are_infeasible_values_not_failed_trials() -> None:
 
 
 def test_a_trial_that_another_program_left_running_is_closed(tmp_path: Path) -> None:
-    study = Study(tmp_path / "study.log")
+    study = Study(journal_storage(tmp_path / "study.log"))
     study.optuna.ask()
     study.record(crashed(1))
-    assert batches(Study(tmp_path / "study.log")) == [1]
+    assert batches(Study(journal_storage(tmp_path / "study.log"))) == [1]
 
 
 @given(any_settings())
@@ -84,24 +90,24 @@ def test_settings_are_their_parameters(settings: Settings) -> None:
 class TestFile:
     def test_a_torn_last_line_is_cut_off_and_the_study_goes_on(self, tmp_path: Path) -> None:
         path = tmp_path / "run.journal"
-        Study(path).record(crashed(1))
+        Study(journal_storage(path)).record(crashed(1))
         whole = path.read_bytes()
-        Study(path).record(crashed(2))
+        Study(journal_storage(path)).record(crashed(2))
         last = path.read_bytes()[len(whole) :]
         for cut in (1, len(last) // 2, len(last) - 1):
             path.write_bytes(whole + last[:cut])
-            study = Study(path)
+            study = Study(journal_storage(path))
             assert batches(study) == [1]
             for batch in (3, 4):
                 study.record(crashed(batch))
-            assert batches(Study(path)) == [1, 3, 4]
+            assert batches(Study(journal_storage(path))) == [1, 3, 4]
 
     @pytest.mark.parametrize("room", [0, 1, 200])
     def test_a_full_disk_costs_the_run_nothing_and_a_resumed_one_what_came_after(
         self, tmp_path: Path, room: int
     ) -> None:
         path = tmp_path / "run.journal"
-        study = Study(path)
+        study = Study(journal_storage(path))
         study.record(crashed(1))
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, before[1]))
@@ -113,7 +119,7 @@ class TestFile:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         study.record(crashed(4))
         assert len(read_history(path).trials) == 1
-        assert batches(Study(path)) == [1]
+        assert batches(Study(journal_storage(path))) == [1]
 
     def test_other_words_are_another_run_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:
         profile = tmp_path / "out.yaml"
@@ -126,7 +132,7 @@ class TestFile:
 
 class TestReadHistory:
     def test_trials_and_rounds_come_back(self, tmp_path: Path) -> None:
-        study = Study(tmp_path / "run.journal", "run")
+        study = Study(journal_storage(tmp_path / "run.journal"), "run")
         study.record(Trial(OWN, MEASURED, "safe", "baseline"))
         study.record(Trial(OWN.but(num_workers=2), Crashed("no fork"), "amp", "moves"))
         study.keep_rounds([Round(1, {"baseline": 10.0, "safe": 12.0})])
@@ -137,7 +143,7 @@ class TestReadHistory:
 
     def test_the_latest_run_of_a_journal_counts(self, tmp_path: Path) -> None:
         for name, rounds in (("old", 1), ("new", 2)):
-            Study(tmp_path / "run.journal", name).keep_rounds([Round(1, {"baseline": 1.0})] * rounds)
+            Study(journal_storage(tmp_path / "run.journal"), name).keep_rounds([Round(1, {"baseline": 1.0})] * rounds)
         assert len(read_history(tmp_path / "run.journal").rounds) == 2
 
     def test_what_is_no_journal_is_refused(self, tmp_path: Path) -> None:

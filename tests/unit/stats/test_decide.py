@@ -79,21 +79,20 @@ class TestCarrying:
 
 
 class TestReasons:
-    def test_no_gain(self) -> None:
-        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(baseline=1, safe=0.98))
-        assert (results["safe"].reason, results["safe"].verdict) == (Reason.SAME, Verdict.NO_GAIN)
-
-    def test_what_is_not_proven_has_its_proof(self) -> None:
-        turns = proof_rounds(noise=0.1, baseline=1, safe=1.05)
+    @pytest.mark.parametrize(
+        ("turns", "reason", "verdict"),
+        [
+            (proof_rounds(baseline=1, safe=0.98), Reason.SAME, Verdict.NO_GAIN),
+            (proof_rounds(noise=0.1, baseline=1, safe=1.05), Reason.UNPROVEN, Verdict.CANNOT_TELL),
+            (proof_rounds(replicates=0, baseline=1, safe=3.0), Reason.TOO_FEW_ROUNDS, Verdict.CANNOT_TELL),
+            (proof_rounds(replicates=1, baseline=1, safe=3.0), Reason.TOO_FEW_ROUNDS, Verdict.CANNOT_TELL),
+        ],
+        ids=["no gain", "not proven", "no round", "one replicate"],
+    )
+    def test_without_a_gain(self, turns: list[Round], reason: Reason, verdict: Verdict) -> None:
         found = decide(OWN, 100.0, {"safe": SAFE}, turns)["safe"]
-        assert (found.reason, found.verdict) == (Reason.UNPROVEN, Verdict.CANNOT_TELL)
+        assert (found.settings, found.proven, found.reason, found.verdict) == (OWN, False, reason, verdict)
         assert found.proof == compare(turns, "safe", BASELINE)
-        assert not found.proven
-
-    @pytest.mark.parametrize("replicates", [0, 1], ids=["no round", "one replicate"])
-    def test_no_proof_within_the_budget(self, replicates: int) -> None:
-        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(replicates=replicates, baseline=1, safe=3.0))
-        assert (results["safe"].settings, results["safe"].reason) == (OWN, Reason.TOO_FEW_ROUNDS)
 
     def test_a_candidate_that_never_ran_carries_the_level_below(self) -> None:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2))

@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from autotune.errors import NothingUsable, UserCodeError
+from autotune.errors import AutotuneError, NothingUsable, UserCodeError
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
+from autotune.stats.outcome import (
+    BUDGET_OVER,
+    Completed,
+    Crashed,
+    NotApplied,
+    Outcome,
+    OutOfMemory,
+    TimedOut,
+    WrongNumbers,
+)
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.events import Event, StageStarted
 from benchmarks.simulation import machines
-from tests.doubles.fake_bench import OWN, FakeBench, completed, speeds
+from tests.doubles.fake_bench import OWN, FakeBench, empty, speeds
 
 
 class TestSettlingTheBaseline:
     WANTED = OWN.but(num_workers=2, batch_size=32)
 
-    def settle(
-        self, fate: Callable[[Settings], Outcome | None], known: Sequence[Trial] = ()
-    ) -> tuple[Baseline, FakeBench]:
+    def settle(self, fate: Callable[[Settings], Outcome | None]) -> tuple[Baseline, FakeBench]:
         """The baseline, and the bench that measured it."""
         bench = FakeBench(speeds({}), fate=fate)
-        return settle_baseline(self.WANTED, known, lambda s: bench.measure(s, 0.0, math.inf)), bench
+        return settle_baseline(self.WANTED, lambda s: bench.measure(s, 0.0, math.inf)), bench
 
     def test_what_runs_is_the_users_own(self) -> None:
         found, bench = self.settle(lambda _: None)
-        assert found.settings == self.WANTED
-        assert bench.measured == [o.settings for o in found.trials] == [self.WANTED]
-        assert found.trials[0].outcome == found.outcome
+        assert bench.measured == [found.settings] == [self.WANTED]
         assert found.notes == ()
 
     def test_out_of_memory_falls_back_to_no_workers(self) -> None:
@@ -46,32 +51,25 @@ class TestSettlingTheBaseline:
             "your own settings do not fit this machine: host memory ran out",
             "the baseline is your settings without loader workers",
         )
-        assert [o.settings for o in found.trials] == bench.measured == [self.WANTED, found.settings]
-        assert found.trials[-1].outcome.measured
+        assert bench.measured == [self.WANTED, found.settings]
 
-    def test_nothing_fits(self) -> None:
-        with pytest.raises(NothingUsable, match="host memory ran out") as error:
-            self.settle(lambda _: OutOfMemory("host memory ran out", "DefaultCPUAllocator"))
-        assert "DefaultCPUAllocator" in str(error.value)
-        assert error.value.exit_code == 4
-
-    def test_an_error_of_the_users_ends_at_once_with_its_own_traceback(self) -> None:
-        """N01: one trial, exit 3, the user's own traceback."""
-        trials: list[Settings] = []
-        with pytest.raises(UserCodeError, match="NameError: name 'Resnet'") as error:
-            self.settle(
-                lambda s: trials.append(s) or Crashed("NameError: name 'Resnet' is not defined", "Traceback: line 3")
-            )
-        assert len(trials) == 1
-        assert error.value.traceback == "Traceback: line 3"
-        assert error.value.exit_code == 3
-
-    def test_a_resumed_run_knows_it_already(self) -> None:
-        known = [Trial(self.WANTED, completed(900.0), "safe")]
-        found, bench = self.settle(lambda _: None, known)
-        assert found == Baseline(self.WANTED, completed(900.0))
-        assert bench.measured == []
-        assert len(known) == 1
+    @pytest.mark.parametrize(
+        ("outcome", "error", "words", "trials"),
+        [
+            (OutOfMemory("host memory ran out", "DefaultCPUAllocator"), NothingUsable, "DefaultCPUAllocator", 2),
+            (Crashed("NameError: name 'Resnet' is not defined", "File x, line 3"), UserCodeError, "name 'Resnet'", 1),
+            (WrongNumbers("the loss became NaN"), UserCodeError, "NaN", 1),
+            (TimedOut("no progress while starting", "in compute_loss", "starting"), UserCodeError, "no progress", 1),
+            (TimedOut("too late", phase=BUDGET_OVER), NothingUsable, "give a longer --budget", 1),
+        ],
+        ids=["nothing fits", "N01: the user's own error", "NaN", "hung", "no time"],
+    )
+    def test_else_the_run_ends(self, outcome: Outcome, error: type[AutotuneError], words: str, trials: int) -> None:
+        measured: list[Settings] = []
+        with pytest.raises(error, match=words) as ended:
+            settle_baseline(self.WANTED, lambda settings: measured.append(settings) or outcome)
+        assert len(measured) == trials
+        assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
 
 
 GPUS = replace(machines.big().context, budget_seconds=60.0)
@@ -84,30 +82,31 @@ def compiled(rate: float, first: float) -> Outcome:
 
 
 def compiled_once(
-    context: Context, outcome: Outcome, given: float | None = None, known: tuple[Trial, ...] = ()
-) -> tuple[Context, Trial | None, list[tuple[Settings, float]], list[Event]]:
-    """``compile_once`` on a machine on which the first compiled trial ends in ``outcome``."""
-    first = Trial(context.baseline, compiled(1000.0, 0.1), "safe")
-    history = [first, *known]
+    context: Context, outcome: Outcome, given: float | None = None, *known: Trial
+) -> tuple[Context, list[tuple[Settings, float]], list[str]]:
+    """``compile_once`` on a machine on which the first compiled trial ends in ``outcome``: trials with their seconds,
+    and stages."""
     trials: list[tuple[Settings, float]] = []
     events: list[Event] = []
+    state = empty(context.baseline, observe=events.append)
 
-    def measure(settings: Settings, seconds: float) -> Outcome:
-        trials.append((settings, seconds))
+    def measure(settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        trials.append((settings, deadline - state.schedule.clock()))
         return outcome
 
-    found, trial = compile_once(history, context, build(context, "safe"), given, measure, events.append)
-    return found, trial, trials, events
+    state.bench.measure = measure
+    state.add(Trial(context.baseline, compiled(1000.0, 0.1), "safe"), *known)
+    found = compile_once(state, context, build(context, "safe"), given)
+    assert len(state.history) == 1 + len(known) + len(trials)
+    return found, trials, [event.stage for event in events if isinstance(event, StageStarted)]
 
 
 def test_on_gpus_it_comes_by_default_and_the_run_grows_with_what_it_took() -> None:
-    found, trial, trials, events = compiled_once(GPUS, compiled(1500.0, 20.0))
+    found, trials, stages = compiled_once(GPUS, compiled(1500.0, 20.0))
     assert trials == [(GPUS.baseline.but(compile="reduce-overhead"), 150.0)]
-    assert isinstance(events[-1], StageStarted)
-    assert "up to 150 s; the length of the run follows" in events[-1].stage
+    assert "up to 150 s; the length of the run follows" in stages[-1]
     assert (found.compile_seconds, found.budget_seconds) == (20.0, 60 + 20 * 7)
     assert build(found, "safe").values["compile"] == ("off", "reduce-overhead", "default", "max-autotune")
-    assert trial.settings.compile == "reduce-overhead"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_a_compile_that_does_not_pay_only_costs_its_own_time(outcome: Outcome, b
 
 
 def test_a_budget_of_the_users_stays_and_decides_whether_compile_competes() -> None:
-    found, _, trials, _ = compiled_once(GPUS, compiled(1500.0, 25.0), given=60.0)
+    found, trials, _ = compiled_once(GPUS, compiled(1500.0, 25.0), given=60.0)
     assert trials[0][1] == 24.0
     assert found.budget_seconds == 60.0
     assert "took 25 s" in {each.value: each.reason for each in build(found, "safe").left_out}["default"]
@@ -135,7 +134,7 @@ def test_a_budget_of_the_users_stays_and_decides_whether_compile_competes() -> N
 
 
 def test_on_cpus_it_comes_with_a_training_time_only() -> None:
-    found, _, trials, _ = compiled_once(CPUS, compiled(1100.0, 30.0))
+    found, trials, _ = compiled_once(CPUS, compiled(1100.0, 30.0))
     assert [settings.compile for settings, _ in trials] == ["default"]
     assert found.budget_seconds == 600.0
     plain = replace(CPUS, train_seconds=None)
@@ -144,7 +143,6 @@ def test_on_cpus_it_comes_with_a_training_time_only() -> None:
 
 def test_a_run_that_goes_on_does_not_compile_again() -> None:
     known = Trial(GPUS.baseline.but(compile="reduce-overhead"), compiled(1500.0, 20.0), "safe")
-    found, trial, trials, _ = compiled_once(GPUS, TimedOut(), known=(known,))
+    found, trials, _ = compiled_once(GPUS, TimedOut(), None, known)
     assert not trials
     assert found.compile_seconds == 20.0
-    assert trial is None

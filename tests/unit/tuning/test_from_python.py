@@ -44,25 +44,15 @@ def test_others_are_attribute_errors() -> None:
 def test_tune_passes_options_on(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(NEW_TASK)
+    Path("train.py").write_text("print('trains')")
     assert autotune.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
-    expected = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
-    assert runs == [(recognise(Path("model.py")), expected)]
-
-
-def test_a_budget_may_be_text(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(NEW_TASK)
-    autotune.tune("model.py", budget="5m")
-    assert runs[0][1] == Options(budget=300.0)
+    autotune.tune("train.py", arguments=["--epochs", "3"], budget="5m")
+    assert runs == [
+        (recognise(Path("model.py")), Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))),
+        (started_script("train.py", ["--epochs", "3"]), Options(budget=300.0)),
+    ]
     with pytest.raises(UsageError, match="budget 'soon': write a duration"):
         autotune.tune("model.py", budget="soon")
-
-
-def test_a_script_takes_arguments(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("print('trains')")
-    autotune.tune("train.py", arguments=["--epochs", "3"])
-    assert runs[0][0] == started_script("train.py", ["--epochs", "3"])
 
 
 def test_errors_of_the_users_code_show_their_own_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from autotune.knobs.knob import LEVELS
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, TimedOut
-from autotune.tuning.options import Options, default_budget
+from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
@@ -18,11 +18,6 @@ OWN = CONTEXT.baseline
 
 
 class TestSpaces:
-    def test_one_for_each_level(self) -> None:
-        spaces = Options().spaces(CONTEXT)
-        assert tuple(spaces) == LEVELS
-        assert [space.level for space in spaces.values()] == list(LEVELS)
-
     @pytest.mark.parametrize(
         ("only", "follow"),
         [
@@ -39,9 +34,11 @@ class TestSpaces:
         assert any(only in changed for changed in moves)
         assert all(changed <= {only} | follow for changed in moves)
 
-    def test_fix_leaves_one_value(self) -> None:
-        space = Options(fix={"num_workers": 1}).spaces(CONTEXT)["safe"]
-        assert space.values["num_workers"] == (1,)
+    def test_fix_leaves_one_value_at_each_level(self) -> None:
+        spaces = Options(fix={"num_workers": 1}).spaces(CONTEXT)
+        assert {level: (space.level, space.values["num_workers"]) for level, space in spaces.items()} == {
+            level: (level, (1,)) for level in LEVELS
+        }
 
 
 def baseline(step_seconds: float) -> Outcome:
@@ -65,9 +62,8 @@ def baseline(step_seconds: float) -> Outcome:
 def test_the_step_and_the_training_ahead_decide(
     outcome: Outcome | None, train_seconds: float | None, expected: float
 ) -> None:
-    assert default_budget(train_seconds, outcome) == expected
+    assert Options(train_seconds=train_seconds).seconds(outcome) == expected
 
 
 def test_what_the_user_says_is_final() -> None:
     assert Options(budget=20.0, train_seconds=36_000.0).seconds(baseline(2.0)) == 20.0
-    assert Options().seconds(baseline(2.0)) == 150.0

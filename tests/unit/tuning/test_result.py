@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.outcome import Crashed
+from autotune.stats.outcome import Crashed, NotApplied, Outcome, WrongNumbers
 from autotune.stats.proof import Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
@@ -30,25 +29,17 @@ OWN = CONTEXT.baseline
 OTHER = OWN.but(interop_threads=OWN.interop_threads + 1)
 
 
-def concluded(
-    state: RunState,
-    said: Context = CONTEXT,
-    level: str | None = None,
-    warnings: Sequence[str] = (),
-    partial: bool = False,
-) -> Profile:
+def concluded(state: RunState, said: Context = CONTEXT, level: str | None = None, **evidence: Any) -> Profile:
     """The profile of a run that knows ``state``."""
-    answers = (result.partial_answers if partial else result.proven_answers)(state, LEVELS)
-    evidence = result.evidence_of(state, said, Options().spaces(said)["max"].left_out)
-    evidence = replace(evidence, partial=partial, warnings=tuple(warnings))
-    return result.profile_of(state, answers, said, evidence, recommended=level)
+    answers = (result.partial_answers if evidence.get("partial") else result.proven_answers)(state, LEVELS)
+    found = result.evidence_of(state, said, Options().spaces(said)["max"].left_out)
+    return result.profile_of(state, answers, said, replace(found, **evidence), recommended=level)
 
 
 def after(*trials: Trial, **found: Any) -> RunState:
     """A run after ``trials``."""
     state = empty(OWN, **found)
-    for trial in trials:
-        state.add(trial)
+    state.add(*trials)
     return state
 
 
@@ -56,8 +47,13 @@ def tried(settings: Settings, rate: float, level: str = "safe") -> Trial:
     return Trial(settings, completed(rate), level)
 
 
-FAILED = Trial(OTHER, Crashed("SIGSEGV", ""), "safe")
+def failed(settings: Settings, outcome: Outcome, level: str = "amp") -> Trial:
+    return Trial(settings, outcome, level)
+
+
+FAILED = failed(OTHER, Crashed("SIGSEGV", ""), "safe")
 HIGHER = tried(OTHER.but(precision="bf16"), 300.0, "amp")
+LOW, PRODUCTS = OWN.but(precision="bf16"), OWN.but(matmul_precision="medium")
 
 
 class TestReasons:
@@ -82,9 +78,26 @@ class TestReasons:
         state = after(*trials, raced={OWN, OTHER} if raced else set())
         assert result.proven_answers(state, LEVELS)["safe"].reason is reason
 
-    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
-        state = after(tried(OWN, 100.0), tried(OTHER, 90.0), tried(OWN, 99.0, "amp"))
-        assert result.proven_answers(state, LEVELS)["amp"].reason is Reason.NOT_TRIED
+    @pytest.mark.parametrize(
+        ("trials", "reason", "failure"),
+        [
+            ([tried(OTHER, 90.0), tried(OWN, 99.0, "amp")], Reason.NOT_TRIED, ""),
+            ([tried(PRODUCTS, 100.0, "amp")], Reason.NOT_TRIED, ""),
+            ([failed(LOW, NotApplied("autocast stays off"))], Reason.PRECISION_FAILED, "autocast stays off"),
+            ([failed(LOW, WrongNumbers("NaN"))], Reason.PRECISION_FAILED, "NaN"),
+            ([tried(LOW, 90.0, "amp"), failed(LOW.but(num_workers=2), Crashed("no"))], Reason.SAME, ""),
+            ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], Reason.PRECISION_FAILED, "oops"),
+        ],
+        ids=["your own", "another knob", "not applied", "wrong numbers", "one ran", "another knob ran"],
+    )
+    def test_of_amp_speak_of_the_precision(self, trials: list[Trial], reason: Reason, failure: str) -> None:
+        found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)["amp"]
+        assert (found.reason, found.failure) == (reason, failure)
+        assert found.values == (("bf16",) if failure else ())
+
+    def test_of_max_speak_of_the_batch(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OWN.but(channels_last=True), 100.0, "max"))
+        assert result.proven_answers(state, LEVELS)["max"].reason is Reason.NOT_TRIED
 
     @pytest.mark.parametrize(("proven", "reason"), [(1.5, Reason.NOISY), (2.1, Reason.SAME)])
     def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, reason: Reason) -> None:
@@ -101,22 +114,20 @@ class TestReasons:
 
 
 class TestProfile:
-    def made(self, history: Sequence[Trial] = ()) -> Profile:
-        return concluded(after(*history), warnings=["the baseline is your settings without loader workers"])
-
     def test_holds_machine_task_and_baseline(self) -> None:
-        made = self.made([Trial(OWN, completed(100.0), "safe")])
+        warnings = ("the baseline is your settings without loader workers",)
+        made = concluded(after(tried(OWN, 100.0)), warnings=warnings)
         assert made.key == machine_type(MACHINE).key
         assert made.target.name == "simulated"
         assert (made.baseline, made.baseline_rate) == (OWN, pytest.approx(100.0))
         assert tuple(made.levels) == LEVELS
         assert made.evidence.trials == 1
-        assert made.evidence.warnings == ("the baseline is your settings without loader workers",)
+        assert made.evidence.warnings == warnings
 
     def test_failures_name_what_was_changed(self) -> None:
         changed = OWN.but(compile="default", num_workers=2)
-        history = [Trial(OWN, completed(100.0), "safe"), Trial(changed, Crashed("SIGSEGV", "long log"), "safe")]
-        (failure,) = self.made(history).evidence.failures
+        state = after(tried(OWN, 100.0), failed(changed, Crashed("SIGSEGV", "long log")))
+        (failure,) = concluded(state).evidence.failures
         assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
 
@@ -137,7 +148,7 @@ class TestProfile:
 
     def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:
         safe = Answer(OWN.but(num_workers=2), 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
-        carried = safe.without_gain(Reason.NOT_REACHED)
+        carried = replace(safe, reason=Reason.NOT_REACHED)
         said = replace(CONTEXT, task=replace(CONTEXT.task, current={"batch_size": 32}))
         evidence = result.evidence_of(empty(OWN), said, ())
         answers = {"safe": safe, "amp": carried, "max": carried}
@@ -145,46 +156,35 @@ class TestProfile:
 
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
         """L06: infinity in an unproven interval must not spoil the file."""
-        state = empty(OWN)
-        state.add(Trial(OWN, completed(100.0), "safe"))
-        state.add(Trial(OWN.but(num_workers=1), completed(150.0), "safe"))
-        state.chosen["safe"] = OWN.but(num_workers=1)
-        made = concluded(state, partial=True)
-        path = profiles.write(tmp_path / "partial.yaml", made)
-        read = profiles.read(path)
+        better = OWN.but(num_workers=1)
+        state = after(tried(OWN, 100.0), tried(better, 150.0), chosen={"safe": better})
+        read = profiles.read(profiles.write(tmp_path / "partial.yaml", concluded(state, partial=True)))
         assert read.evidence.partial
-        assert read.level("safe").settings == OWN.but(num_workers=1)
+        assert read.level("safe").settings == better
         assert not read.level("safe").proven
 
 
-class TestBatchNorm:
-    @pytest.mark.parametrize(
-        ("has", "sizes", "words"),
-        [
-            (True, [32, 16, 8], "BatchNorm normalises over 8 or 16 samples instead of 32"),
-            (True, [32, 32], None),
-            (False, [16], None),
-        ],
-    )
-    def test_another_share_of_the_batch_is_said(self, has: bool, sizes: list[int], words: str | None) -> None:
-        results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
-        lines = list(result._batch_norm(_normalising(has), results))  # type: ignore[arg-type]
-        assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
-
-
-def _normalising(has_batch_norm: bool) -> Context:
-    """A baseline of 32 samples on four GPUs."""
-    found = context(inventory(8, 8, gpus=4), 32)
-    return replace(found, task=replace(found.task, has_batch_norm=has_batch_norm))
+@pytest.mark.parametrize(
+    ("has", "sizes", "words"),
+    [
+        (True, [32, 16, 8], ["BatchNorm normalises over 8 or 16 samples instead of 32"]),
+        (True, [32, 32], []),
+        (False, [16], []),
+    ],
+)
+def test_another_share_of_the_batch_is_said(has: bool, sizes: list[int], words: list[str]) -> None:
+    """The baseline has 32 samples on four GPUs."""
+    said = context(inventory(8, 8, gpus=4), 32)
+    said = replace(said, task=replace(said.task, has_batch_norm=has))
+    results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
+    lines = list(result._batch_norm(said, results))  # type: ignore[arg-type]
+    assert [line.partition(";")[0] for line in lines] == words
 
 
 @pytest.mark.parametrize(("rate", "doubted"), [(9.0, False), (173.09, True)])
 def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bool) -> None:
     """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
     rounds = [Round(replicate, {"baseline": 100.0, "safe": 100.0 * rate}) for replicate in range(12)]
-    state = empty(OWN, chosen={"safe": OTHER}, rounds=rounds)
-    state.add(Trial(OWN, completed(100.0), "safe"))
-    state.add(Trial(OTHER, completed(100.0 * rate), "safe"))
-    found = concluded(state)
+    found = concluded(after(tried(OWN, 100.0), tried(OTHER, 100.0 * rate), chosen={"safe": OTHER}, rounds=rounds))
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted

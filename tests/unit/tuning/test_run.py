@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -218,41 +219,6 @@ class TestProof:
         assert run(started).baseline_rate == pytest.approx(1000.0, rel=0.01)
 
 
-class TestRefusedPrecision:
-    @pytest.mark.parametrize("fate", [NotApplied("precision: autocast stays off"), WrongNumbers("NaN")])
-    def test_the_answer_says_why_no_other_precision_ran(self, fate: Outcome) -> None:
-        bench = FakeBench(
-            speeds({FASTER: 1.5}), noise=STILL, fate=lambda chosen: fate if chosen.precision == "bf16" else None
-        )
-        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
-        assert results["amp"].settings == FASTER
-        found = results["amp"]
-        assert (found.reason, found.values, found.failure) == (Reason.PRECISION_FAILED, ("bf16",), fate.reason)
-
-    def test_one_that_ran_is_judged_by_its_speed(self) -> None:
-        other = LOW.but(num_workers=2)
-        bench = FakeBench(
-            speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
-        )
-        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW, other]))), LEVELS)
-        assert results["amp"].reason is Reason.SAME
-
-    def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
-        products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
-        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
-        results = proven_answers(run(make(bench, listed(amp=[products, alone]))), LEVELS)
-        assert (results["amp"].reason, results["amp"].failure) == (Reason.PRECISION_FAILED, "oops")
-
-
-class TestWhatWasTried:
-    """A level's trials may all have changed something else than what the level is named for."""
-
-    def test_no_gain_is_not_claimed_of_what_was_not_tried(self) -> None:
-        products, other = OWN.but(matmul_precision="medium"), OWN.but(channels_last=True)
-        results = proven_answers(run(make(FakeBench(speeds({})), listed(amp=[products], max=[other]))), LEVELS)
-        assert [results[level].reason for level in ("amp", "max")] == [Reason.NOT_TRIED] * 2
-
-
 class TestRace:
     def bench(self, winner: Settings) -> FakeBench:
         """Trials say FAST by a hair; taking turns shows the winner."""
@@ -301,38 +267,30 @@ class TestRace:
 
 
 class TestInterruption:
-    def test_in_the_proof_gives_what_was_chosen(self) -> None:
-        bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, interrupt_at=(None, 2))
-        started = make(bench, listed(safe=[FASTER], amp=[LOW]))
+    @pytest.mark.parametrize(
+        ("at", "by_level", "best", "ratios"),
+        [
+            ((None, 2), {"safe": [FASTER], "amp": [LOW]}, [FASTER, LOW, LOW], [1.5, 2.0, 2.0]),
+            ((4, None), {"safe": [FAST, FASTER, LOW]}, [FASTER] * 3, [1.5] * 3),
+        ],
+        ids=["proof: what was chosen", "search: the best so far"],
+    )
+    def test_in_the(
+        self, at: tuple[int | None, int | None], by_level: dict[str, Any], best: list[Settings], ratios: list[float]
+    ) -> None:
+        bench = FakeBench(speeds({FAST: 1.3, FASTER: 1.5, LOW: 2.0}), noise=STILL, interrupt_at=at)
+        started = make(bench, listed(**by_level))
         with pytest.raises(Interrupted):
             run(started)
         results = partial_answers(started, LEVELS)
-        assert [results[level].settings for level in LEVELS] == [FASTER, LOW, LOW]
+        assert [results[level].settings for level in LEVELS] == best
+        assert [result.speedup.value for result in results.values()] == pytest.approx(ratios, rel=0.03)
         assert not any(result.proven or result.speedup.gain for result in results.values())
-        assert [result.speedup.value for result in results.values()] == pytest.approx([1.5, 2.0, 2.0], rel=0.03)
         assert results["safe"].reason is Reason.INTERRUPTED
-
-    def test_in_the_search_gives_the_best_so_far(self) -> None:
-        bench = FakeBench(speeds({FAST: 1.3, FASTER: 1.5}), noise=STILL, interrupt_at=(4, None))
-        started = make(bench, listed(safe=[FAST, FASTER, LOW]))
-        with pytest.raises(Interrupted):
-            run(started)
-        results = partial_answers(started, LEVELS)
-        assert [results[level].settings for level in LEVELS] == [FASTER] * 3
 
     def test_before_anything_was_measured_is_the_baseline(self) -> None:
         result = partial_answers(empty(), ("safe",))["safe"]
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
-
-
-class TestResuming:
-    def test_what_was_found_before_is_known(self) -> None:
-        history = [Trial(OWN, completed(1000.0), "safe"), Trial(FASTER, completed(1500.0), "safe")]
-        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
-        results = proven_answers(run(make(bench, listed(), history=history)), LEVELS)
-        assert bench.measured == []
-        assert results["safe"].settings == FASTER
-        assert results["safe"].proven
 
 
 class TestEvents:

@@ -38,7 +38,8 @@ def trial(settings: Settings, rate: float, start_seconds: float = 0.5) -> Trial:
 def known(*trials: Trial) -> RunState:
     """After the baseline's trial and ``trials``."""
     state = empty(OWN)
-    state.resume([trial(OWN, 640.0), *trials])
+    state.add(trial(OWN, 640.0), *trials)
+    state.take_stock()
     return state
 
 
@@ -50,7 +51,6 @@ class TestDeadline:
     def test_shares_of_the_searching_time(self) -> None:
         clock = Clock()
         made = Schedule(clock, 100.0, 100.0 + FINISH_SECONDS)
-        made.start_search()
         clock.now = 120.0
         assert made.search_share(kept_back=60.0) == pytest.approx(20 / 40)
         assert made.search_share(kept_back=60.0, ahead=10.0) == pytest.approx(30 / 40)
@@ -77,7 +77,8 @@ class TestBesideOthers:
         first = Trial(OWN, Completed(measurement=Measurement(blocks), start_seconds=0.5), "safe")
         wanted = schedule.LONG_BLOCK_SECONDS if long else schedule.BLOCK_SECONDS
         state = empty(OWN)
-        state.resume([first])
+        state.add(first)
+        state.take_stock()
         assert schedule.block_seconds(state, schedule.BLOCK_SECONDS) == wanted
 
     def test_a_replicate_tells_how_the_next_one_is(self) -> None:
