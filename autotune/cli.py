@@ -98,7 +98,7 @@ class TuneOptions(TargetOptions):
 def tune(options: TuneOptions) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.fixed import read_all_fixed
+    from autotune.knobs.fixed import read_fixed
     from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
     from autotune.tuning.runner import check_not_a_rank
@@ -111,7 +111,7 @@ def tune(options: TuneOptions) -> None:
         resume=options.resume,
         train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
         wait_quiet=seconds(options.wait_quiet, "--wait-quiet") if options.wait_quiet else None,
-        fix=read_all_fixed(options.fix or ()),
+        fix=read_fixed(options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )
     check_slurm(os.environ)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.errors import UsageError
-from autotune.knobs import affinity as binding
+from autotune.knobs import binding
+from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.exported import (
     ACCELERATE,
@@ -33,7 +34,6 @@ from autotune.knobs.exported import (
     Said,
 )
 from autotune.knobs.knob import Count, Knob
-from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.precision import MIXED
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS

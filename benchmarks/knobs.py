@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs.malloc import GLIBC_VARIABLES
+from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.settings import Settings
 from benchmarks import stamp
 from benchmarks.neighbour import neighbour

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
+from autotune.knobs.binding import VARIABLE, AffinityPlan
+from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import starter
 from autotune.profiles import file

@@ -1,23 +1,13 @@
-"""The library that exchanges gradients between processes."""
+"""Training processes, and the library that exchanges gradients between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.knobs.exported import (
-    ARGUMENTS,
-    LIGHTNING,
-    TRAINER,
-    TRANSFORMERS,
-    Line,
-    Missing,
-    Plan,
-    Row,
-    Said,
-    in_environment,
-    in_shells,
-)
-from autotune.knobs.knob import ROUNDING, Choices, Context, Knob, Word
+from autotune.knobs import exported as to
+from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
+from autotune.knobs.exported import ARGUMENTS, COMMAND, CONFIG, START, TRAINER, Line, Missing, Plan, Row, Said
+from autotune.knobs.knob import LESS, MORE, ROUNDING, Context, Count, Knob, Word
 from autotune.probes.facts import Inventory
 
 TORCHRUN = "torchrun"
@@ -61,7 +51,7 @@ BACKENDS: dict[str, BackendRow] = {
 
 
 def why_not_usable(inventory: Inventory, name: str) -> str | None:
-    """Why ``torch.distributed`` backend ``name`` cannot be used here; None where it can."""
+    """Return why ``torch.distributed`` backend ``name`` cannot be used here; None if it can."""
     for backend in inventory.software.backends:
         if backend.name == name:
             return None if backend.usable else backend.reason
@@ -88,7 +78,7 @@ def _interface(plan: Plan) -> Said:
     """Return the interface of processes on one machine; the script says which backend exchanges gradients."""
     if plan.settings.backend is None:
         return ()
-    return (*in_environment("GLOO_SOCKET_IFNAME")(plan), Missing(_why_another(plan)))
+    return (*to.variables(plan, "GLOO_SOCKET_IFNAME"), Missing(_why_another(plan)))
 
 
 def _exchange(place: str, text: str) -> Row:
@@ -136,8 +126,72 @@ BACKEND = Knob(
     },
     plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
     export={
-        **in_shells(_interface),
-        LIGHTNING: _exchange(TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
-        TRANSFORMERS: _exchange(ARGUMENTS, 'ddp_backend="{}"'),
+        **dict.fromkeys(to.SHELLS, _interface),
+        to.LIGHTNING: _exchange(TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
+        to.TRANSFORMERS: _exchange(ARGUMENTS, 'ddp_backend="{}"'),
+    },
+)
+
+
+def offered_processes(context: Context) -> Choices:
+    """Return the numbers of processes that can share the global batch here."""
+    budget, task, batch = context.inventory.budget, context.task, context.baseline.global_batch
+    own = context.baseline.processes
+    if context.cuda:
+        usable = len(context.inventory.gpus)
+        candidates = [count for count in powers_of_two(usable) if count > 1]
+    else:
+        nodes = sum(1 for node in context.inventory.cpu.nodes if set(node.cpus) & set(budget.cpus))
+        counts = {*powers_of_two(min(budget.cores, 64)), nodes, context.inventory.cpu.packages}
+        candidates = sorted(count for count in counts if 1 < count <= budget.threads)
+    if task.why_not_several and (candidates or own > 1):
+        return unless(task.why_not_several, own, *(count for count in (1, *candidates) if count != own))
+    if not candidates:
+        return unless(f"the budget is one {'GPU' if context.cuda else 'CPU'}", 1, 2)
+    missing = [why_not_usable(context.inventory, name) for name in offered_backends(context).values]
+    if all(missing):
+        return unless(missing[0], 1, *candidates)
+    divides = f"does not divide the global batch of {batch} equally"
+    return by_reason({count: divides if batch % count else None for count in (1, *candidates)})
+
+
+def _accelerate(plan: Plan) -> Said:
+    kind = "NO" if plan.settings.processes == 1 else "MULTI_CPU" if plan.device == "cpu" else "MULTI_GPU"
+    return (
+        Line(CONFIG, f"distributed_type: '{kind}'"),
+        Line(CONFIG, f"num_processes: {plan.settings.processes}"),
+        Line(CONFIG, f"use_cpu: {str(plan.device == 'cpu').lower()}"),
+    )
+
+
+def _lightning(plan: Plan) -> Said:
+    accelerator = "gpu" if plan.device == "cuda" else "cpu"
+    return Line(TRAINER, f'accelerator="{accelerator}"'), Line(TRAINER, f"devices={plan.settings.processes}")
+
+
+def _transformers(plan: Plan) -> Said:
+    """Start it on one GPU: one process that sees several makes `Trainer` use `torch.nn.DataParallel`."""
+    device = (Line(ARGUMENTS, "use_cpu=True"),) if plan.device == "cpu" else ()
+    if plan.settings.processes > 1:
+        return *device, Line(START, plan.command)
+    return *device, *((Line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}"),) if plan.gpus > 1 else ())
+
+
+PROCESSES = Knob(
+    name="processes",
+    what="training processes (DistributedDataParallel)",
+    offered="powers of two, sockets and NUMA nodes within the CPU budget; GPUs",
+    kind=Count(1, 1024),
+    neutral=1,
+    applied="launch",
+    choices=offered_processes,
+    keeps=ROUNDING,
+    why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
+    plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",
+    export={
+        to.TORCHRUN: lambda _plan: (Line(COMMAND),),
+        to.ACCELERATE: _accelerate,
+        to.LIGHTNING: _lightning,
+        to.TRANSFORMERS: _transformers,
     },
 )

@@ -1,4 +1,7 @@
-"""The CPUs that each process keeps: bind it and its loader workers, and read back what is in force.
+"""The CPUs that each process keeps: plan them, bind it and its loader workers, and read back what is in force.
+
+``cores`` gives every process as many CPUs as it has threads and its loader workers the CPUs beside them; ``numa`` gives
+every process the CPUs of its node. Ids are the kernel's own: a cpuset may have holes.
 
 What is promised is the process's CPU mask: the scheduler still moves threads within it, and the kernel takes memory
 from the node of the thread that touches it first. Imports no PyTorch.
@@ -13,65 +16,279 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.knobs.affinity import BINDINGS, cpu_list, own_affinity, why_not_offered
-from autotune.knobs.exported import ACCELERATE, COMMAND, START, TORCHRUN, TRANSFORMERS, Missing, Plan, Said, line
-from autotune.knobs.knob import Affinity, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
+from autotune.knobs import exported as to
+from autotune.knobs.change import Affinity, Change, Training
+from autotune.knobs.choices import by_reason
+from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
+from autotune.knobs.knob import Chosen, Effect, Knob, Word
+from autotune.probes.facts import Inventory, LogicalCpu
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
+
+BINDINGS = ("none", "cores", "numa")
+VARIABLE = "AUTOTUNE_BINDING"
+"""Carries `AffinityPlan.text` from whoever starts the processes into each of them."""
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Variables by which launchers number the processes of one machine."""
+
+Share = tuple[LogicalCpu, ...]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class AffinityPlan:
+    """One `Affinity` for each process of this machine, by local rank; none where nothing is bound.
+
+    ``allowed`` are the CPUs that training may use in all: a bound process no longer sees them.
+    """
+
+    allowed: tuple[int, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return one line: the allowed CPUs, then ``cpus/workers`` of each process."""
+        places = (f"{cpu_list(each.cpus)}/{cpu_list(each.workers)}" for each in self.affinities)
+        return " ".join([cpu_list(self.allowed), *places])
+
+    @classmethod
+    def parse(cls, text: str) -> AffinityPlan:
+        """Return the plan that `text` was made from.
+
+        Raises:
+            ValueError: ``text`` is no plan.
+        """
+        allowed, *places = text.split(" ")
+        pairs = [place.partition("/") for place in places]
+        affinities = (Affinity(_parse_list(cpus), _parse_list(workers)) for cpus, _, workers in pairs)
+        return cls(_parse_list(allowed), tuple(affinities))
+
+
+def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
+    """Plan where the processes of ``settings`` run on this machine; an empty plan if nothing is to be bound.
+
+    Processes get disjoint CPUs if there are enough, on whole cores of one node (that of their GPU, if any) if their
+    threads fit.
+    """
+    cores = _cores(inventory)
+    if settings.binding == "none" or not cores:
+        return AffinityPlan()
+    shares = _shares(cores, _homes(cores, settings.processes, inventory), settings.threads)
+    chosen = _fast_cores if settings.binding == "cores" else _near_nodes
+    affinities = (_affinity(chosen(share, settings.threads), share, settings.num_workers) for share in shares)
+    return AffinityPlan(inventory.budget.cpus, tuple(affinities))
+
+
+def why_not_offered(inventory: Inventory) -> dict[str, str | None]:
+    """Return why no settings could use a binding on this machine, or None, for every binding."""
+    budget, cores, reason = inventory.budget, _cores(inventory), None
+    if inventory.software.platform != "linux":
+        reason = "only Linux binds processes to CPUs"
+    elif len(budget.cpus) < 2:
+        reason = "the budget is one CPU"
+    elif not cores:
+        reason = "the kernel does not say where the CPUs are"
+    elif budget.threads < len(budget.cpus):
+        reason = f"a CPU quota of {budget.quota:g} moves over {len(budget.cpus)} CPUs: a fixed few may be a neighbour's"
+    several = len({cpu.node for core in cores for cpu in core}) > 1
+    return {
+        "none": None,
+        "cores": reason,
+        "numa": reason or (None if several else "the allowed CPUs lie on one NUMA node"),
+    }
+
+
+def why_not(settings: Chosen, inventory: Inventory) -> str | None:
+    """Return why the binding of ``settings`` cannot be done here or would change nothing; None if it does its work."""
+    binding, count, threads = settings.binding, settings.processes, settings.threads
+    if binding == "none":
+        return None
+    if (reason := why_not_offered(inventory)[binding]) is not None:
+        return reason
+    if count * threads > len(inventory.budget.cpus):
+        return f"{count} x {threads} threads need CPUs of their own"
+    if binding == "cores":
+        return "one process has all CPUs anyway" if threads == len(inventory.budget.cpus) else None
+    node_of = {cpu.id: cpu.node for cpu in inventory.cpu.logical}
+    spread = [{node_of[cpu] for cpu in affinity.cpus} for affinity in plan(settings, inventory).affinities]
+    if any(len(nodes) > 1 for nodes in spread):
+        return f"the {threads} threads of a process do not fit into one node"
+    return None
+
+
+def plan_of(environment: Mapping[str, str]) -> AffinityPlan:
+    """Return the plan that this process was started with; an empty one if there is none or it cannot be read."""
+    try:
+        return AffinityPlan.parse(environment[VARIABLE])
+    except (KeyError, ValueError):
+        return AffinityPlan()
+
+
+def own_affinity(environment: Mapping[str, str]) -> Affinity | None:
+    """Return this process's affinity in the plan that it was started with; None without one."""
+    rank = next((environment[name] for name in LOCAL_RANKS if name in environment), "0")
+    place, affinities = int(rank) if rank.isdecimal() else 0, plan_of(environment).affinities
+    return affinities[place] if place < len(affinities) else None
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """Write ids as the kernel and ``taskset`` do: ``0-3,8``."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and runs[-1][1] == cpu - 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _parse_list(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text, re.ASCII):
+        raise ValueError(f"not a list of CPUs: {text[:80]!r}")
+    ends = [part.split("-") for part in text.split(",")]
+    return tuple(sorted({cpu for end in ends for cpu in range(int(end[0]), int(end[-1]) + 1)}))
+
+
+# Sharing out ----------------------------------------------------------------------------------------------------------
+
+
+def _cores(inventory: Inventory) -> list[Share]:
+    """Return the allowed CPUs, SMT siblings together, neighbours in order; none if one is not in the topology."""
+    allowed = set(inventory.budget.cpus)
+    cores: dict[tuple[int, int], list[LogicalCpu]] = {}
+    for cpu in sorted(inventory.cpu.logical, key=lambda cpu: cpu.id):
+        if cpu.id in allowed:
+            cores.setdefault((cpu.package, cpu.core), []).append(cpu)
+    if sum(map(len, cores.values())) != len(allowed):
+        return []
+    return sorted(map(tuple, cores.values()), key=lambda core: (_node(core[0]), core[0].package, core[0].id))
+
+
+def _node(cpu: LogicalCpu) -> int:
+    return 0 if cpu.node is None else cpu.node
+
+
+def _homes(cores: Sequence[Share], count: int, inventory: Inventory) -> list[tuple[int, ...]]:
+    """Choose the nodes of each process: its GPU's node, else processes spread over nodes, or nodes over processes."""
+    nodes = list(dict.fromkeys(_node(core[0]) for core in cores))
+    beside = [gpu.node for gpu in inventory.gpus[:count]]
+    if len(beside) == count and all(node in nodes for node in beside):
+        return [(node,) for node in beside if node is not None]
+    if count < len(nodes):
+        return [tuple(_slice(nodes, rank, count)) for rank in range(count)]
+    return [(nodes[rank * len(nodes) // count],) for rank in range(count)]
+
+
+def _shares(cores: Sequence[Share], homes: Sequence[tuple[int, ...]], least: int) -> list[Share]:
+    """Deal CPUs to each process, in the most local way in which each gets ``least`` of them."""
+    count = len(homes)
+    singles = [(cpu,) for core in cores for cpu in core]
+    for dealt in (_at_home(cores, homes), _deal(cores, count, _is_slow), _deal(cores, count), _deal(singles, count)):
+        if all(len(share) >= least for share in dealt):
+            return dealt
+    return [singles[rank % len(singles)] for rank in range(count)]
+
+
+def _at_home(cores: Sequence[Share], homes: Sequence[tuple[int, ...]]) -> list[Share]:
+    """Deal each node's cores to the processes at home there."""
+    dealt: dict[tuple[int, ...], list[Share]] = {}
+    for home in dict.fromkeys(homes):
+        dealt[home] = _deal([core for core in cores if _node(core[0]) in home], homes.count(home), _is_slow)
+    return [dealt[home].pop(0) for home in homes]
+
+
+def _is_slow(core: Share) -> bool:
+    return core[0].kind == "efficiency"
+
+
+def _deal(cores: Sequence[Share], count: int, kind: Callable[[Share], bool] = lambda core: False) -> list[Share]:
+    """Deal the same part of each ``kind`` of cores to each of ``count``: the slowest one sets the pace of all."""
+    shares: list[Share] = [()] * count
+    for which in (False, True):
+        alike = [core for core in cores if kind(core) == which]
+        for rank in range(count):
+            shares[rank] += tuple(cpu for core in _slice(alike, rank, count) for cpu in core)
+    return shares
+
+
+def _slice(items: Sequence[Item], rank: int, count: int) -> Sequence[Item]:
+    return items[rank * len(items) // count : (rank + 1) * len(items) // count]
+
+
+# Within a share -------------------------------------------------------------------------------------------------------
+
+
+def _fast_cores(share: Share, threads: int) -> Sequence[LogicalCpu]:
+    """Choose a CPU for each thread: fast cores first, one SMT sibling of each before any second one."""
+    siblings: dict[tuple[int, int], list[LogicalCpu]] = {}
+    for cpu in share:
+        siblings.setdefault((cpu.package, cpu.core), []).append(cpu)
+    turn = {cpu.id: place for core in siblings.values() for place, cpu in enumerate(core)}
+    return sorted(share, key=lambda cpu: (cpu.kind == "efficiency", turn[cpu.id]))[:threads]
+
+
+def _near_nodes(share: Share, threads: int) -> Sequence[LogicalCpu]:
+    """Choose all CPUs of the share's first node, or of as many nodes as the threads need."""
+    chosen: list[LogicalCpu] = []
+    for node in dict.fromkeys(map(_node, share)):
+        if len(chosen) < threads:
+            chosen += [cpu for cpu in share if _node(cpu) == node]
+    return chosen
+
+
+def _affinity(chosen: Sequence[LogicalCpu], share: Share, workers: int) -> Affinity:
+    """Place workers beside the compute threads if each finds a CPU there, else anywhere in the share."""
+    cpus, whole = {cpu.id for cpu in chosen}, {cpu.id for cpu in share}
+    beside = whole - cpus
+    crowded = len(beside) < max(1, workers)
+    return Affinity(tuple(sorted(cpus)), tuple(sorted(whole if crowded else beside)))
+
+
+# In force -------------------------------------------------------------------------------------------------------------
+
 
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """The user's own words that move threads to single CPUs within the mask; they win."""
 
 
-def bind(affinity: Affinity) -> None:
-    """Keep this thread, and all that it starts from now on, on ``affinity``: call it while there is one thread.
-
-    Raises:
-        OSError: the CPUs are not this process's to use.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        raise OSError("this system has no CPU masks")
-    os.sched_setaffinity(0, affinity.cpus)
-
-
 def bind_by_plan() -> str | None:
-    """Bind this process by the plan and the local rank in its environment; return why that failed, or None."""
+    """Bind this process by the plan and the local rank in its environment; return why that failed, or None.
+
+    Call it while there is one thread: what this one starts from now on is bound too.
+    """
     affinity = own_affinity(os.environ)
+    if affinity is None:
+        return None
+    if not hasattr(os, "sched_setaffinity"):
+        return "this system has no CPU masks"
     try:
-        if affinity is not None:
-            bind(affinity)
-    except OSError as error:
+        os.sched_setaffinity(0, affinity.cpus)
+    except OSError as error:  # the CPUs are not this process's to use
         return error.strerror or str(error)
     return None
 
 
-def why_not(asked: str, affinity: Affinity | None) -> str | None:
-    """Read back: why binding ``asked`` is not in force in every thread of this process, or None."""
-    if asked == "none":
-        return None
+def _why_not_bound(affinity: Affinity | None) -> str | None:
+    """Read back: return why ``affinity`` is not in force in every thread of this process, or None."""
     if affinity is None:
         return "this process was not started on CPUs of its own; only autotune run can do that"
-    found = _cpus_of_threads()
-    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
-    if narrowed or found == set(affinity.cpus):
-        return None
-    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
-
-
-def _cpus_of_threads() -> set[int]:
-    """Return CPUs on which any thread of this process may run."""
     found: set[int] = set()
     for task in TASKS.iterdir():
         with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
             found |= os.sched_getaffinity(int(task.name))
-    return found
+    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
+    if narrowed or found == set(affinity.cpus):
+        return None
+    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
 
 
 class WorkerAffinity:
@@ -106,18 +323,14 @@ class WorkerAffinity:
 class _Bound(Change):
     """CPUs that were bound before this process started, read back."""
 
-    def __init__(self, value: str, affinity: Affinity | None) -> None:
-        self._value, self._affinity = value, affinity
+    def __init__(self, affinity: Affinity | None) -> None:
+        self._affinity = affinity
         self.workers: list[WorkerAffinity] = []
 
     def why_not(self) -> str | None:
         """Return why threads or workers are not where they belong, or None."""
         missed = next(filter(None, (workers.why_not for workers in self.workers)), None)
-        return why_not(self._value, self._affinity) or missed
-
-
-def _start(value: str, training: Training) -> Change | None:
-    return None if value == "none" else _Bound(value, training.affinity)
+        return _why_not_bound(self._affinity) or missed
 
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:
@@ -129,20 +342,18 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
     return {"worker_init_fn": bound.workers[-1]}
 
 
-def _binding(context: Context) -> Choices:
-    reasons = why_not_offered(context.inventory)
-    return Choices(tuple(name for name in BINDINGS if name not in reasons), tuple(reasons.items()))
-
-
-def _binds(plan: Plan) -> bool:
-    return bool(plan.settings.binding != "none")
+def _torchrun(plan: Plan) -> Said:
+    return () if plan.settings.binding == "none" else (Line(COMMAND),)
 
 
 def _accelerate(plan: Plan) -> Said:
     """Bind by torchrun's command, which starts several processes on CPUs; Accelerate's own starter does not bind."""
-    if not _binds(plan):
-        return ()
-    return line(COMMAND) if plan.device == "cpu" and plan.settings.processes > 1 else (Missing(),)
+    several = plan.device == "cpu" and plan.settings.processes > 1
+    return _torchrun(plan) if several or plan.settings.binding == "none" else (Missing(),)
+
+
+def _transformers(plan: Plan) -> Said:
+    return () if plan.settings.binding == "none" else (Line(START, plan.command),)
 
 
 BINDING = Knob(
@@ -153,7 +364,7 @@ BINDING = Knob(
     kind=Word(BINDINGS),
     neutral="none",
     applied="launch",
-    choices=_binding,
+    choices=lambda context: by_reason(why_not_offered(context.inventory)),
     follows=True,
     why={
         "cores": "each process keeps its cores and caches",
@@ -161,19 +372,15 @@ BINDING = Knob(
         "none": "the scheduler places threads better",
     },
     effect=Effect(0.05),
-    start=_start,
+    start=lambda _value, training: _Bound(training.affinity),
     on_loader=_on_loader,
     plain=lambda plan: f"start processes on their CPUs: {plan.command}",
-    export={
-        TORCHRUN: lambda plan: line(COMMAND) if _binds(plan) else (),
-        ACCELERATE: _accelerate,
-        TRANSFORMERS: lambda plan: line(START, plan.command) if _binds(plan) else (),
-    },
+    export={to.TORCHRUN: _torchrun, to.ACCELERATE: _accelerate, to.TRANSFORMERS: _transformers},
 )
 
 
 def main(command: list[str]) -> None:
-    """Bind, and become ``command``. Training goes on if binding fails."""
+    """Bind this process, and become ``command``. Training goes on if binding fails."""
     if (reason := bind_by_plan()) is not None:
         sys.stderr.write(f"autotune: binding not applied: {reason}\n")
     os.execvp(command[0], command)

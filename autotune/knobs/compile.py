@@ -10,13 +10,15 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.choices import unless
 from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
-from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
-from autotune.knobs.precision import capability
+from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
+from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
@@ -58,14 +60,6 @@ FIRST_MODES = {"cpu": ("default",), "cuda": ("reduce-overhead", "default", "max-
 """Modes by device, in the order of what they usually bring for the time that they take."""
 
 
-def _compile(context: Context) -> Choices:
-    modes = FIRST_MODES[context.task.device]
-    reason = _why_not_compiled(context)
-    if reason is None:
-        return Choices(("off", *modes))
-    return Choices(("off",), tuple((mode, reason) for mode in modes))
-
-
 def _why_not_compiled(context: Context) -> str | None:
     software, task, budget = context.inventory.software, context.task, context.budget_seconds
     if software.compiler is None:
@@ -73,9 +67,8 @@ def _why_not_compiled(context: Context) -> str | None:
     if task.batch_shapes > 1:
         return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
     if context.cuda:
-        own, least = capability(context.inventory), TRITON_CAPABILITY
-        if own < least:
-            return f"Triton needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
+        if reason := lacking(context.inventory, TRITON_CAPABILITY):
+            return f"Triton {reason}"
         if budget < FIRST_COMPILE_BUDGET_SECONDS:
             return f"the first compile may not fit into {budget:g} s: --budget 3m lets it compete"
         return _why_not_again(context)
@@ -137,7 +130,9 @@ class Compiled(Change):
         self.calls, self.others, self.recompiles = 0, 0, 0
         self._shapes: list[Any] | None = None
         self._failure: str | None = None
-        self._undo = _see_later_hooks()
+        config: Any = importlib.import_module("torch._dynamo.config")
+        self._restore = contextlib.ExitStack()
+        self._restore.enter_context(config.patch(skip_nnmodule_hook_guards=False))  # hooks may come later
         try:
             self._compiled: Call | None = self._compile()
         except Exception as error:  # an interpreter or platform that torch.compile refuses
@@ -147,7 +142,7 @@ class Compiled(Change):
     def undo(self) -> None:
         """Let the model run as before."""
         self._layer.undo()
-        self._undo()
+        self._restore.close()
 
     def _compile(self) -> Call:
         import torch
@@ -166,6 +161,9 @@ class Compiled(Change):
 
     def _call(self, plain: Call, *arguments: Any, **options: Any) -> Any:
         """Return the model's outputs."""
+        import torch
+        from torch.utils import _pytree as pytree
+
         if self._compiled is None or not self._serves(arguments, options):
             return plain(*arguments, **options)
         if self.graphs:
@@ -174,16 +172,18 @@ class Compiled(Change):
         try:
             outputs = self._compiled(*arguments, **options)
         except Exception as error:
-            if not isinstance(error, _compiler_errors()):
-                raise
-            self._failed(error)
+            exceptions = sys.modules.get("torch._dynamo.exc")
+            if not isinstance(error, getattr(exceptions, "TorchDynamoException", ())):
+                raise  # the model's own
+            self._compiled, self._failure = None, words(error)
+            _drop_headers(os.environ.get(CACHE_VARIABLE, ""))  # what a killed process left half written fails no other
             return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
-        return _cloned(outputs) if self.graphs else outputs
+        return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, outputs) if self.graphs else outputs
 
     def _serves(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Return whether the compiled call is for this one: a training step of the first one's shapes."""
+        """Return True if the compiled call is for this one: a training step of the first one's shapes."""
         import torch
 
         if not torch.is_grad_enabled():
@@ -194,21 +194,15 @@ class Compiled(Change):
         self.others += shapes != self._shapes
         return shapes == self._shapes
 
-    def _failed(self, error: Exception) -> None:
-        """Run as before from now on. What a killed process has left half written fails no other compile."""
-        self._compiled, self._failure = None, words(error)
-        _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
-
     def why_not(self) -> str | None:
         """Return why training does not run compiled, or None: known after at least one forward."""
-        if self._failure is not None or not self.calls + self.others:
+        calls = self.calls + self.others
+        if self._failure is not None or not calls:
             return self._failure
         if not compiled_graphs():
             return "no graph was compiled; the model ran as before"
-        if self.others > OTHER_SHAPES * (self.calls + self.others):
-            return (
-                f"{self.others} of {self.calls + self.others} calls had other shapes than the first and ran as before"
-            )
+        if self.others > OTHER_SHAPES * calls:
+            return f"{self.others} of {calls} calls had other shapes than the first and ran as before"
         if self.recompiles:
             return f"the model was compiled again {self.recompiles} times, for something that changes with the steps"
         return None
@@ -216,25 +210,12 @@ class Compiled(Change):
 
 def use_cache(folder: str) -> Callable[[], None]:
     """Let PyTorch's compiler keep what it makes in ``folder``. Return how to undo it."""
-    before = os.environ.get(CACHE_VARIABLE)
+    before = {name: value for name, value in os.environ.items() if name == CACHE_VARIABLE}
     os.environ[CACHE_VARIABLE] = folder
 
     def undo() -> None:
         os.environ.pop(CACHE_VARIABLE, None)
-        if before is not None:
-            os.environ[CACHE_VARIABLE] = before
-
-    return undo
-
-
-def _see_later_hooks() -> Callable[[], None]:
-    """Let compiled models run hooks that are registered after the first call. Return how to undo it."""
-    config: Any = importlib.import_module("torch._dynamo.config")
-    before = getattr(config, "skip_nnmodule_hook_guards", False)
-    config.skip_nnmodule_hook_guards = False
-
-    def undo() -> None:
-        config.skip_nnmodule_hook_guards = before
+        os.environ.update(before)
 
     return undo
 
@@ -244,13 +225,6 @@ def _keep_gradients(model: nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.grad is not None:
             parameter.grad = parameter.grad.clone()
-
-
-def _cloned(outputs: Any) -> Any:
-    import torch
-    from torch.utils import _pytree as pytree
-
-    return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, outputs)
 
 
 def tensor_shapes(values: Any) -> list[tuple[int, ...]]:
@@ -265,12 +239,6 @@ def compiled_graphs() -> int:
     """Return the number of graphs that were compiled in this process so far."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return int(counters.get("stats", {}).get("unique_graphs", 0))
-
-
-def _compiler_errors() -> tuple[type[BaseException], ...]:
-    """Return what the compiler raises if it fails, and the model does not."""
-    exceptions: Any = sys.modules.get("torch._dynamo.exc")
-    return (exceptions.TorchDynamoException,) if exceptions is not None else ()
 
 
 def _drop_headers(folder: str) -> None:
@@ -303,27 +271,19 @@ def words(error: BaseException) -> str:
     """Return the first line of ``error``, and the last lines of the compiler behind it."""
     first = " ".join(str(error).split("\n\n")[0].split())
     text = f"{type(error).__name__}: {first[: MOST_LETTERS - 100]}"
-    output = next(filter(None, (getattr(each, "output", None) for each in _chain(error))), None)
+    inner: Any = error
+    while inner is not None and not hasattr(inner, "output"):
+        inner = getattr(inner, "inner_exception", None)
+    output = getattr(inner, "output", None)
     if isinstance(output, str):
         lines = [line.strip() for line in output.strip().splitlines() if line.strip()]
         text += f"; the compiler's last lines: {' | '.join(lines[-LAST_LINES:])[-MOST_LETTERS:]}"
     return text
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield ``error`` and what it was raised for, as far as that is known."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
-
-
 def _on_model(value: str, model: nn.Module, training: Training) -> Change | None:
     from autotune.knobs.model_call import compiled_by_user
 
-    if value == "off":
-        return None
     if compiled_by_user(model):
         return Refused("the script compiles its model itself")
     return Compiled(model, value, training)
@@ -353,7 +313,7 @@ COMPILE = Knob(
     kind=Word(COMPILE_MODES),
     neutral="off",
     applied="model",
-    choices=_compile,
+    choices=lambda context: unless(_why_not_compiled(context), "off", *FIRST_MODES[context.task.device]),
     fitted=_compile_fitted,
     why={
         "default": "fused kernels after a slower start",

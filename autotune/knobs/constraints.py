@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, why_not_usable
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
@@ -18,30 +17,26 @@ PROCESS_BYTES = 400 * 2**20
 
 
 def why_not(settings: Settings, context: Context) -> str | None:
-    """Why ``settings`` are not feasible; None where they are."""
+    """Return why ``settings`` are not feasible; None if they are."""
     found = crowding(settings, context.inventory) or _memory(settings, context)
     return found or _numerics(settings, context)
 
 
-def why_not_bound(settings: Settings, inventory: Inventory) -> str | None:
-    """Why the binding of ``settings`` would do nothing here; None where it does its work."""
-    reason = binding.why_not(settings, inventory)
-    return f"binding={settings.binding}: {reason}" if reason else None
-
-
 def with_processes(settings: Settings, processes: int, inventory: Inventory, here: int | None = None) -> Settings:
-    """The same global batch spread over ``processes`` processes, threads and workers over the ``here`` of them that run
-    on this machine (all, where None).
+    """Spread the same global batch over ``processes`` processes, threads and workers over the ``here`` of them that run
+    on this machine (all, if None).
 
-    Where ``processes`` does not divide the global batch, the share is rounded up; the loader then deals the global
-    batch out exactly.
+    If ``processes`` does not divide the global batch, the share is rounded up; the loader then deals the global batch
+    out exactly.
     """
     total, here = settings.processes, here or processes
-    spread = 1 if inventory.gpus else total
+    workers = settings.num_workers
+    if total > 1 and not inventory.gpus:
+        workers = workers * total // here
     return settings.but(
         processes=processes,
         threads=max(1, settings.threads * total // here),
-        num_workers=_spread(settings.num_workers, spread, here if spread > 1 else 1),
+        num_workers=max(1, workers) if settings.num_workers else 0,
         batch_size=-(-settings.global_batch // processes),
         backend=settings.backend if processes > 1 else None,
     )
@@ -50,11 +45,6 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
 def with_global_batch(settings: Settings, batch: int) -> Settings:
     """Return ``settings`` with another global batch, shared by their processes."""
     return settings.but(batch_size=-(-batch // settings.processes))
-
-
-def _spread(workers: int, of: int, over: int) -> int:
-    """The same total of workers over other processes; at least one where there were any."""
-    return max(1, workers * of // over) if workers else 0
 
 
 def within(settings: Settings, share: int) -> Settings:
@@ -73,7 +63,7 @@ def most_processes(settings: Settings, inventory: Inventory) -> int:
 
 
 def crowding(settings: Settings, inventory: Inventory) -> str | None:
-    """Why processes, threads and workers of ``settings`` are too many for this machine; None where they are not."""
+    """Return why processes, threads and workers of ``settings`` are too many for this machine; None if they are not."""
     budget, processes = inventory.budget.threads, settings.processes
     if processes * settings.threads > budget and settings.threads > 1:
         return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"

@@ -43,10 +43,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Line:
-    """A line to paste, and the part of the target's text that it belongs to."""
+    """A line to paste, and the part of the target's text that it belongs to. Without text the knob is there already."""
 
     place: str
-    text: str
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,9 @@ Row = Callable[[Plan], Said]
 """What a target makes of one knob; empty if there is nothing to do."""
 
 
-def line(place: str, text: str = "") -> Said:
-    """Return one line; without text the knob stands in the ``place`` already."""
-    return (Line(place, text),)
-
-
-def always(place: str) -> Row:
-    """Return a row for a knob that the ``place`` holds already."""
-    return lambda _plan: line(place)
-
-
 def argument(place: str, name: str, value: Callable[[Any], Any]) -> Row:
     """Return a row of one argument of the call ``place``: ``value`` of the settings; None is nothing to do."""
-    return lambda plan: () if (found := value(plan.settings)) is None else line(place, f"{name}={found!r}")
+    return lambda plan: () if (found := value(plan.settings)) is None else (Line(place, f"{name}={found!r}"),)
 
 
 def in_loader(name: str, value: Callable[[Any], Any]) -> dict[str, Row]:
@@ -89,32 +79,23 @@ def statement(code: Callable[[Any], str]) -> dict[str, Row]:
 
     def row(plan: Plan) -> Said:
         text = code(plan.settings)
-        return line(CODE, text) if text else ()
+        return (Line(CODE, text),) if text else ()
 
     return dict.fromkeys((LIGHTNING, TRANSFORMERS), row)
 
 
-def in_environment(*names: str) -> Row:
-    """Return a row of the variables ``names``, as far as the plan has them."""
-
-    def row(plan: Plan) -> Said:
-        found = {name: value for name, value in plan.environment.items() if name in names}
-        return tuple(Line(ENVIRONMENT, f"{name}={_quoted(name, value)}") for name, value in found.items())
-
-    return row
+def in_shells(*names: str) -> dict[str, Row]:
+    """Return rows of the variables ``names``, as far as the plan has them."""
+    return dict.fromkeys(SHELLS, lambda plan: variables(plan, *names))
 
 
-def in_shells(row: Row) -> dict[str, Row]:
-    """Return ``row`` for all targets that take variables of the environment."""
-    return dict.fromkeys(SHELLS, row)
+def variables(plan: Plan, *names: str) -> Said:
+    """Return a line of each variable of ``names`` that the plan has. Libraries that are preloaded already stay."""
+    kept = {"LD_PRELOAD": '"${LD_PRELOAD:+$LD_PRELOAD:}"'}
+    found = [(name, value) for name, value in plan.environment.items() if name in names]
+    return tuple(Line(ENVIRONMENT, f"{name}={kept.get(name, '')}{shlex.quote(value)}") for name, value in found)
 
 
 def before_python(plan: Plan, *names: str) -> str:
     """Return the variables ``names``, which must be there when Python starts."""
-    found = {name: value for name, value in plan.environment.items() if name in names}
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
-
-
-def _quoted(name: str, value: str) -> str:
-    """Quote for a shell; libraries that are preloaded already stay."""
-    return f'"${{LD_PRELOAD:+$LD_PRELOAD:}}"{shlex.quote(value)}' if name == "LD_PRELOAD" else shlex.quote(value)
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.environment.items() if name in names)

@@ -20,30 +20,22 @@ CROWDING = ("processes", "threads", "num_workers")
 """Knobs of which a machine bears only so much, whatever the task."""
 
 
-def read_fixed(text: str) -> tuple[str, Any]:
-    """Read ``knob=value``, the value as Python would: whole number, true/false/none, else a word.
-
-    Raises:
-        UsageError: there is no ``=``.
-    """
-    name, _equals, value = text.partition("=")
-    if not (name.strip() and value.strip()):
-        raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
-    words = {"true": True, "false": False, "none": None}
-    number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
-    return name.strip(), words.get(value.lower(), number)
-
-
-def read_all_fixed(texts: Iterable[str]) -> dict[str, Any]:
-    """Read ``knob=value`` of each of ``texts``.
+def read_fixed(texts: Iterable[str]) -> dict[str, Any]:
+    """Read ``knob=value`` of each of ``texts``, the value as Python would: whole number, true/false/none, else a word.
 
     Raises:
         UsageError: there is no ``=``, or one knob has two values.
     """
     fixed: dict[str, Any] = {}
-    for name, value in map(read_fixed, texts):
-        if fixed.setdefault(name, value) != value:
-            raise UsageError(f"--fix {name} is given twice, as {fixed[name]} and {value}")
+    words = {"true": True, "false": False, "none": None}
+    for text in texts:
+        name, _equals, value = (part.strip() for part in text.partition("="))
+        if not (name and value):
+            raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
+        number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
+        found = words.get(value.lower(), number)
+        if fixed.setdefault(name, found) != found:
+            raise UsageError(f"--fix {name} is given twice, as {fixed[name]} and {found}")
     return fixed
 
 
@@ -73,7 +65,7 @@ def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str |
         wanted = BY_NAME[name].why_not(value)
         if wanted is not None:
             kind = BY_NAME[name].kind
-            hint = did_you_mean(str(value), kind.values) if isinstance(kind, Word) else ""
+            hint = did_you_mean(str(value), map(str, kind.values)) if isinstance(kind, Word) else ""
             raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
         if name in only:
             raise UsageError(f"--fix {name}={value} --only {name}: a fixed knob cannot move; give one of the two")

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autotune.knobs.change import Change, Training
+from autotune.knobs.choices import Choices
 from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
@@ -29,7 +30,7 @@ EXACT, ROUNDING, TRACKING = "exact", "rounding", "tracking"
 
 
 def includes(level: str, other: str) -> bool:
-    """True if ``level`` allows everything that ``other`` allows."""
+    """Return True if ``level`` allows everything that ``other`` allows."""
     return LEVELS.index(level) >= LEVELS.index(other)
 
 
@@ -37,19 +38,6 @@ class Chosen(Protocol):
     """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
 
     def __getattr__(self, name: str) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Affinity:
-    """The place of one training process.
-
-    Attributes:
-        cpus: CPUs of its compute threads, ascending.
-        workers: CPUs of its loader workers.
-    """
-
-    cpus: tuple[int, ...]
-    workers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -73,41 +61,15 @@ class Context:
 
     @property
     def cuda(self) -> bool:
-        """True if trials run on a CUDA device."""
+        """Return True if trials run on a CUDA device."""
         return self.task.device == "cuda"
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Values offered for one knob and, for each value left out, the reason."""
-
-    values: tuple[Any, ...]
-    left_out: tuple[tuple[Any, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Flag:
-    """On or off."""
-
-    @property
-    def values(self) -> tuple[bool, ...]:
-        """Every value there is."""
-        return False, True
-
-    def why_not(self, value: object) -> str | None:
-        """Return what is wanted instead of ``value``; None if it is a value of this kind."""
-        return None if isinstance(value, bool) else "True or False"
-
-    def coordinate(self, value: Any) -> float:
-        """Return the search's coordinate of ``value``."""
-        return float(value)
 
 
 @dataclass(frozen=True)
 class Word:
     """One of a few words; the first changes nothing."""
 
-    values: tuple[str, ...]
+    values: tuple[Any, ...]
 
     def why_not(self, value: object) -> str | None:
         """Return what is wanted instead of ``value``; None if it is a value of this kind."""
@@ -116,6 +78,17 @@ class Word:
     def coordinate(self, value: Any) -> float:
         """Return the search's coordinate of ``value``."""
         return float(self.values.index(value))
+
+
+@dataclass(frozen=True)
+class Flag(Word):
+    """Off or on."""
+
+    values: tuple[Any, ...] = (False, True)
+
+    def why_not(self, value: object) -> str | None:
+        """Return what is wanted instead of ``value``; None if it is a value of this kind."""
+        return None if isinstance(value, bool) else "True or False"
 
 
 @dataclass(frozen=True)
@@ -148,67 +121,6 @@ class Effect:
     length: float | None = None
 
 
-class Change:
-    """One knob's value in force in one session. The base changes nothing."""
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return None
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-
-
-class Changed(Change):
-    """A change that two functions make up.
-
-    Args:
-        back: puts back what was changed.
-        read: returns why the value is not in force now, or None.
-    """
-
-    def __init__(self, back: Callable[[], object], read: Callable[[], str | None] = lambda: None) -> None:
-        self._back, self._read = back, read
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return self._read()
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-        self._back()
-
-
-class Refused(Change):
-    """A value that could not be put in force."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def why_not(self) -> str | None:
-        """Return the reason."""
-        return self.reason
-
-
-@dataclass
-class Training:
-    """State that the knobs of one session share.
-
-    Attributes:
-        device: of models and batches.
-        affinity: the CPUs that this process was started on; None if it is not bound.
-        started: changes of the process as a whole, by knob.
-        changes: all that were made, oldest first.
-        optimizers: those that are prepared.
-    """
-
-    device: torch.device
-    affinity: Affinity | None = None
-    started: dict[str, Change] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-    optimizers: list[Optimizer] = field(default_factory=list)
-
-
 def always(_settings: Chosen) -> bool:
     """Return True: the knob applies whatever the others are."""
     return True
@@ -217,10 +129,6 @@ def always(_settings: Chosen) -> bool:
 def no_gain(_settings: Chosen, _context: Context) -> float:
     """Return 0: nothing is expected, or `autotune.search.prior` derives the gain from the step's parts."""
     return 0.0
-
-
-def _not_explained(_before: Any, _after: Any, _settings: Chosen) -> str | None:
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,9 +162,8 @@ class Knob:
         first_seconds: of the first trial with that value, on top.
         inherited: True if a process must start with the value: a fork cannot change it.
         words: how people say a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
-        start: puts the value in force in this process.
-        on_model, on_optimizer: change one model or optimizer, of which the value differs from its own; None if there is
-            nothing to change.
+        start: puts a value that `changes` something in force in this process; None if it is in force already.
+        on_model, on_optimizer: put such a value in force in one model or optimizer; None if it has it already.
         on_loader: returns the attributes of a data loader that the value changes.
         plain: what a script of plain PyTorch would say; None if only this project knows the knob.
         export: how other launchers and trainers say it, by target.
@@ -276,7 +183,7 @@ class Knob:
     usual: Any = None
     unsaid: Callable[[Inventory], Any] | None = field(default=None, repr=False)
     fitted: Callable[[Any, Inventory], Any] = field(default=lambda value, _inventory: value, repr=False)
-    explained: Callable[[Any, Any, Chosen], str | None] = field(default=_not_explained, repr=False)
+    explained: Callable[[Any, Any, Chosen], str | None] | None = field(default=None, repr=False)
     follows: bool = False
     effect: Effect | None = None
     gain: Callable[[Chosen, Context], float] = field(default=no_gain, repr=False)
@@ -296,12 +203,12 @@ class Knob:
 
     @property
     def ordinal(self) -> bool:
-        """True if values are ordered and a neighbour is one step away."""
+        """Return True if values are ordered and a neighbour is one step away."""
         return isinstance(self.kind, Count)
 
     @property
     def conditional(self) -> bool:
-        """True if the knob does nothing beside some other settings."""
+        """Return True if the knob does nothing beside some other settings."""
         return self.applies is not always
 
     def why_not(self, value: object) -> str | None:
@@ -309,6 +216,10 @@ class Knob:
         if value is None and self.neutral is None:
             return None
         return self.kind.why_not(value)
+
+    def changes(self, value: object) -> bool:
+        """Return True if ``value`` may change something: any number, or what is not neutral."""
+        return self.ordinal or value != self.neutral
 
     def on_machine(self, value: Any, inventory: Inventory) -> Any:
         """Return ``value``, or what this machine's devices can do instead."""
@@ -324,20 +235,8 @@ class Knob:
 
     def reason(self, before: Any, after: Any, settings: Chosen) -> str:
         """Return why moving from ``before`` to the ``after`` of ``settings`` helps."""
-        explained = self.explained(before, after, settings)
-        if explained is not None:
+        if self.explained is not None and (explained := self.explained(before, after, settings)):
             return explained
         if after in self.why:
             return self.why[after]
         return self.why[MORE if before is None or after > before else LESS]
-
-
-def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, ... up to and including ``most``."""
-    return [1 << k for k in range(most.bit_length()) if 1 << k <= most]
-
-
-def divisors(number: int) -> list[int]:
-    """Return all positive divisors, ascending."""
-    small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
-    return sorted({*small, *(number // k for k in small)})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.knobs.exported import statement
-from autotune.knobs.knob import TRACKING, Change, Choices, Chosen, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, unless
+from autotune.knobs.knob import TRACKING, Context, Effect, Knob, Word
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
 if TYPE_CHECKING:
@@ -17,35 +19,18 @@ SWITCH = 'torch.set_float32_matmul_precision("{}")'
 
 
 def _matmul_precision(context: Context) -> Choices:
-    if native_bf16(context.inventory) and not context.cuda:
-        return Choices(("highest", "medium"))
-    reason = "precision=tf32 does this on GPUs" if context.cuda else "this CPU has no bfloat16 instructions"
-    return Choices(("highest",), (("medium", reason),))
-
-
-def _matmul_gain(settings: Chosen, context: Context) -> float:
-    return 0.0 if settings.matmul_precision == "highest" else PRECISION_GAIN[context.task.device]["bf16"]
-
-
-class _MatmulPrecision(Change):
-    def __init__(self, value: str) -> None:
-        import torch
-
-        self._torch = torch
-        torch.set_float32_matmul_precision(value)
-
-    def undo(self) -> None:
-        """Set PyTorch's default."""
-        self._torch.set_float32_matmul_precision(USUAL)
+    reason = None if native_bf16(context.inventory) else "this CPU has no bfloat16 instructions"
+    return unless("precision=tf32 does this on GPUs" if context.cuda else reason, "highest", "medium")
 
 
 def _on_model(value: str, _model: nn.Module, training: Training) -> Change | None:
-    """Set it when training begins: what a script computes before that stays exact. oneDNN multiplies in
-    bfloat16, and sums in float32. Who has chosen a precision
-    himself keeps it."""
+    """Set it once, when training begins: what a script computes before that stays exact.
+
+    oneDNN multiplies in bfloat16, and sums in float32. Who has chosen a precision himself keeps it.
+    """
     import torch
 
-    if value == USUAL or any(isinstance(change, _MatmulPrecision) for change in training.changes):
+    if "matmul_precision" in training.started:
         return None
     if training.device.type != "cpu":
         return Refused("it is for CPUs")
@@ -53,7 +38,11 @@ def _on_model(value: str, _model: nn.Module, training: Training) -> Change | Non
         own = torch.get_float32_matmul_precision()
     except RuntimeError:  # set by PyTorch's new switches, one by one
         return Refused("you have set the precision of matrix products yourself")
-    return _MatmulPrecision(value) if own == USUAL else Refused(f"you have set it to {own}")
+    if own != USUAL:
+        return Refused(f"you have set it to {own}")
+    torch.set_float32_matmul_precision(value)
+    training.started["matmul_precision"] = Changed(lambda: torch.set_float32_matmul_precision(USUAL))
+    return training.started["matmul_precision"]
 
 
 MATMUL_PRECISION = Knob(
@@ -70,11 +59,13 @@ MATMUL_PRECISION = Knob(
     why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
     loss_tolerance={"medium": 0.05},
     effect=Effect(0.20),
-    gain=_matmul_gain,
+    gain=lambda settings, context: (
+        PRECISION_GAIN[context.task.device]["bf16"] if settings.matmul_precision == "medium" else 0.0
+    ),
     keeps=TRACKING,
     on_model=_on_model,
     plain=lambda plan: SWITCH.format(plan.settings.matmul_precision),
-    export=statement(
+    export=to.statement(
         lambda settings: "" if settings.matmul_precision == "highest" else SWITCH.format(settings.matmul_precision)
     ),
 )

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autotune.knobs.knob import Change
+from autotune.knobs.change import Change
 
 Call = Callable[..., Any]
 HALF = (torch.float16, torch.bfloat16)
@@ -58,7 +58,7 @@ class Layered(Change):
 
 
 def compiled_by_user(model: nn.Module) -> bool:
-    """Return whether the user compiles ``model``: it is left as it is. Layers of this module do not count."""
+    """Return True if the user compiles ``model``: it is left as it is. Layers of this module do not count."""
     call = vars(model).get(SLOT)
     by_user = call is not None and not hasattr(call, "layer")
     return by_user or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
@@ -77,30 +77,26 @@ def to_float32(value: Any) -> Any:
             return value
         named = type(value).__module__ != "torch.return_types"  # those are C types that take one sequence
         return tuple.__new__(type(value), items) if named else type(value)(items)
-    if isinstance(value, list | Mapping):
-        return _with_items(value)
-    if hasattr(value, "__dict__") and not callable(value):
-        changed = _changed(vars(value))
-        if changed:
-            value = copy.copy(value)
-            for name, item in changed.items():
-                object.__setattr__(value, name, item)
-    return value
-
-
-def _with_items(value: Any) -> Any:
-    changed = _changed(value if isinstance(value, Mapping) else dict(enumerate(value)))
+    held = _items(value)
+    changed = {key: new for key, old in held.items() if (new := to_float32(old)) is not old}
     if not changed:
         return value
+    twin = copy.copy(value)
     try:
-        result = copy.copy(value)
         for key, item in changed.items():
-            result[key] = item
+            if isinstance(value, list | Mapping):
+                twin[key] = item
+            else:
+                object.__setattr__(twin, key, item)
     except TypeError:  # a mapping that cannot be written to
         return value
-    return result
+    return twin
 
 
-def _changed(items: Mapping[Any, Any]) -> dict[Any, Any]:
-    converted = {key: to_float32(item) for key, item in items.items()}
-    return {key: item for key, item in converted.items() if item is not items[key]}
+def _items(value: Any) -> Mapping[Any, Any]:
+    """Return what a container or an object holds, by key, place or name."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    return vars(value) if hasattr(value, "__dict__") and not callable(value) else {}

@@ -8,11 +8,12 @@ the user's own implementation.
 from __future__ import annotations
 
 import inspect
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.choices import Choices, by_reason
 from autotune.knobs.exported import ARGUMENTS, COMMENT, TRANSFORMERS, Line, Missing, Plan, Said
-from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,13 +24,12 @@ OPTIMIZER_IMPLS = tuple(OPTIMIZER_GAIN)
 CHECK = "_need_device_dtype_check_for_fused"
 """Attribute that PyTorch sets in a fused step."""
 FLAGS = OPTIMIZER_IMPLS[1:]
-_gradient_of = attrgetter("grad")
 
 
 def _optimizer_impl(context: Context) -> Choices:
     offered = context.task.optimizer_impls
     reason = f"{context.task.optimizer} does not accept it on {context.task.device}"
-    return Choices(offered, tuple((impl, reason) for impl in OPTIMIZER_IMPLS if impl not in offered))
+    return by_reason({impl: None if impl in offered else reason for impl in OPTIMIZER_IMPLS})
 
 
 def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
@@ -46,12 +46,10 @@ class _Switched(Change):
         self._why_not: str | None = None
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._leaves_check = CHECK not in vars(optimizer)
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._begin),
-            optimizer.register_step_post_hook(self._end),
-        ]
+        self._before = optimizer.register_step_pre_hook(self._begin)
+        self._after = optimizer.register_step_post_hook(lambda *_: self._put_back())
         after: Any = optimizer._optimizer_step_post_hooks
-        after.move_to_end(next(reversed(after)), last=False)  # the user's own hooks see the user's own flags
+        after.move_to_end(self._after.id, last=False)  # the user's own hooks see the user's own flags
 
     def why_not(self) -> str | None:
         """Return why steps are made by the user's own implementation, or None."""
@@ -60,8 +58,8 @@ class _Switched(Change):
     def undo(self) -> None:
         """Leave the optimizer as it was."""
         self._put_back()
-        for hook in self._hooks:
-            hook.remove()
+        self._before.remove()
+        self._after.remove()
         if self._leaves_check:
             vars(self._optimizer).pop(CHECK, None)
 
@@ -69,18 +67,13 @@ class _Switched(Change):
         self._put_back()  # the last step may have ended by an exception
         closure = len(arguments) > 1 or options  # makes its gradients inside the step
         scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
-        last = (
-            next(reversed(optimizer._optimizer_step_pre_hooks)) == self._hooks[0].id
-        )  # later ones may change gradients
-        if closure or scaled or not last or not self._serves():
+        last = next(reversed(optimizer._optimizer_step_pre_hooks))  # a later hook than ours may change gradients
+        if closure or scaled or last != self._before.id or not self._serves():
             return
         for group in optimizer.param_groups:
             held = {flag: group[flag] for flag in FLAGS if flag in group}
             self._own.append((group, held))
             group.update({flag: flag == self._name for flag in held})
-
-    def _end(self, _optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
-        self._put_back()
 
     def _put_back(self) -> None:
         while self._own:
@@ -88,7 +81,7 @@ class _Switched(Change):
             group.update(flags)
 
     def _serves(self) -> bool:
-        """Return whether the implementation takes this step's parameters, gradients and state as they are."""
+        """Return True if the implementation takes this step's parameters, gradients and state as they are."""
         groups = self._optimizer.param_groups
         asked = [(len(g["params"]), type(g["lr"]), g.get("capturable"), g.get("differentiable")) for g in groups]
         if asked != self._asked:  # a group or a learning rate of another kind came later
@@ -102,7 +95,7 @@ class _Switched(Change):
         return False
 
     def _state_serves(self) -> bool:
-        """Return whether state lies like its parameters. Step counters are moved to them, as fused kernels want it."""
+        """Return True if state lies like its parameters. Step counters are moved to them, as fused kernels want it."""
         state = self._optimizer.state
         buffers = set()
         for group in self._optimizer.param_groups:
@@ -116,20 +109,18 @@ class _Switched(Change):
                     elif getattr(value, "shape", None) == parameter.shape and value.stride() != parameter.stride():
                         return False
         # PyTorch's fused SGD takes momentum buffers for all parameters of a group or for none.
-        return "SGD" not in _names(self._optimizer) or len(buffers) == len({group for group, _absent in buffers})
-
-
-def _names(optimizer: Optimizer) -> set[str]:
-    return {kind.__name__ for kind in type(optimizer).__mro__}
+        names = {kind.__name__ for kind in type(self._optimizer).__mro__}
+        return "SGD" not in names or len(buffers) == len({group for group, _absent in buffers})
 
 
 def _is_laid_out(parameters: list[Tensor]) -> bool:
-    """Return whether gradients are dense and lie like their parameters."""
+    """Return True if gradients are dense and lie like their parameters."""
     import torch
 
     try:  # the usual case, in few calls: this runs in every step
         contiguous = torch.Tensor.is_contiguous
-        if all(map(contiguous, map(_gradient_of, parameters))) and all(map(contiguous, parameters)):
+        gradients: list[Any] = [parameter.grad for parameter in parameters]
+        if all(map(contiguous, gradients)) and all(map(contiguous, parameters)):
             return True
     except (TypeError, RuntimeError):  # a gradient is absent or sparse
         pass
@@ -171,14 +162,9 @@ def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     return None
 
 
-def own_implementation(optimizer: Optimizer) -> str:
-    """Return the implementation that the user has asked for."""
-    asked = [flag for flag in FLAGS if any(group.get(flag) for group in optimizer.param_groups)]
-    return asked[-1] if asked else "default"
-
-
 def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Change | None:
-    if value in ("default", own_implementation(optimizer)):
+    asked = [flag for flag in FLAGS if any(group.get(flag) for group in optimizer.param_groups)]
+    if asked[-1:] == [value]:
         return None
     reason = why_unsupported(optimizer, value)
     return _Switched(optimizer, value) if reason is None else Refused(reason)

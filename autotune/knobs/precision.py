@@ -1,30 +1,32 @@
-"""The precision of matrix products and convolutions."""
+"""The precision of matrix products and convolutions: autocast, gradient scaling and PyTorch's switches of TF32.
+
+`Precision` is full precision and changes nothing; a variant overrides only what differs. The backward pass and gradient
+scaling of a session go through it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.exported import (
-    ACCELERATE,
-    ARGUMENTS,
-    CODE,
-    CONFIG,
-    LIGHTNING,
-    TRAINER,
-    TRANSFORMERS,
-    Line,
-    Missing,
-    Plan,
-    Said,
-    line,
-)
-from autotune.knobs.knob import TRACKING, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
-from autotune.knobs.precision_modes import PRECISIONS, of
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, by_reason
+from autotune.knobs.exported import ARGUMENTS, CODE, CONFIG, TRAINER, Line, Missing, Plan, Said
+from autotune.knobs.knob import TRACKING, Chosen, Context, Effect, Knob, Word
+from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
-    pass
+    import torch
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from autotune.knobs.model_call import Call
 
 BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
@@ -39,47 +41,35 @@ PRECISION_GAIN = {
 
 
 def _precision(context: Context) -> Choices:
-    return _precision_on_gpus(context.inventory) if context.cuda else _precision_on_cpus(context.inventory)
+    return by_reason({name: _why_not_faster(name, context.inventory, context.task.device) for name in PRECISIONS})
 
 
-def _precision_on_gpus(inventory: Inventory) -> Choices:
-    own = capability(inventory)
-    able = tuple(name for name, least in LEAST_CAPABILITY.items() if own >= least)
-    left_out = tuple(
-        (name, f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}")
-        for name, least in LEAST_CAPABILITY.items()
-        if name not in able
-    )
-    return Choices(("fp32", *able), left_out)
+def _why_not_faster(precision: str, inventory: Inventory, device: str) -> str | None:
+    """Return why a precision cannot be faster than fp32 on ``device``, or None."""
+    if precision == "fp32":
+        return None
+    if device == "cuda":
+        return lacking(inventory, LEAST_CAPABILITY[precision])
+    if precision == "bf16":
+        return None if native_bf16(inventory) else "this CPU has no bfloat16 instructions"
+    return "no CUDA device" if precision == "tf32" else "slow on CPUs, and gradient scaling is for accelerators"
 
 
-def _precision_on_cpus(inventory: Inventory) -> Choices:
-    others: tuple[tuple[Any, str], ...] = (
-        ("fp16", "slow on CPUs, and gradient scaling is for accelerators"),
-        ("tf32", "no CUDA device"),
-    )
-    if native_bf16(inventory):
-        return Choices(("fp32", "bf16"), others)
-    return Choices(("fp32",), (("bf16", "this CPU has no bfloat16 instructions"), *others))
-
-
-def capability(inventory: Inventory) -> tuple[int, int]:
-    """Return the CUDA compute capability of the least able GPU."""
-    return min((gpu.capability for gpu in inventory.gpus), default=(0, 0))
+def lacking(inventory: Inventory, least: tuple[int, int]) -> str | None:
+    """Return what the least able GPU lacks if it must have the CUDA compute capability ``least``, or None."""
+    own = min((gpu.capability for gpu in inventory.gpus), default=(0, 0))
+    return None if own >= least else f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
 
 
 def native_bf16(inventory: Inventory) -> bool:
-    """Return whether the CPU computes in bfloat16 itself."""
+    """Return True if the CPU computes in bfloat16 itself."""
     return any(feature in BF16_FEATURES for feature in inventory.cpu.features)
 
 
 def _precision_fitted(precision: str, inventory: Inventory) -> str:
     """Return a slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here."""
-    if inventory.gpus:
-        able = capability(inventory) >= LEAST_CAPABILITY.get(precision, (0, 0))
-    else:
-        able = precision == "bf16" and native_bf16(inventory)
-    return precision if able else "fp32"
+    slow = _why_not_faster(precision, inventory, "cuda" if inventory.gpus else "cpu")
+    return "fp32" if slow else precision
 
 
 def _precision_gain(settings: Chosen, context: Context) -> float:
@@ -90,8 +80,273 @@ def _precision_gain(settings: Chosen, context: Context) -> float:
     return PRECISION_GAIN[context.task.device][precision]
 
 
-def _start(value: str, training: Training) -> Change:
-    return PRECISIONS[value](training.device)
+class Precision(Change):
+    """Full precision: nothing is changed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.skipped_steps = 0
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context that the forward pass runs in."""
+        return contextlib.nullcontext()
+
+    def on_model(self, model: nn.Module) -> Change | None:
+        """Let the model run in this precision."""
+        return None
+
+    def on_optimizer(self, optimizer: Optimizer) -> Change | None:
+        """Let ``optimizer.step`` act on gradients in their true size."""
+        return None
+
+    def backward(self, loss: Tensor, **options: Any) -> None:
+        """Run the backward pass of ``loss``, scaled if this precision needs it."""
+        loss.backward(**options)  # type: ignore[no-untyped-call]
+
+    def settle(self) -> None:
+        """Finish what the last step left open, so that `skipped_steps` is exact."""
+
+    def unscale(self, optimizers: Iterable[Optimizer]) -> None:
+        """Bring the gradients to their true size before they are looked at."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+
+
+class _Tf32(Precision):
+    """float32 storage, TF32 matrix products and convolutions (CUDA, capability 8.0)."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._restore = contextlib.ExitStack()
+        if device.type == "cuda":
+            self._switch()
+
+    def _switch(self) -> None:
+        """Use TF32 for matrix products and convolutions.
+
+        PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
+        """
+        import torch
+
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        self._restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
+        try:
+            own = torch.get_float32_matmul_precision()
+        except RuntimeError:
+            self._restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
+            matmul.fp32_precision = "tf32"
+        else:
+            self._restore.callback(torch.set_float32_matmul_precision, own)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the old switch announces its successor, which 2.4 does not have
+                torch.set_float32_matmul_precision("high")
+        cudnn.allow_tf32 = True
+
+    def why_not(self) -> str | None:
+        """Return the reason on other devices: TF32 exists on CUDA devices only."""
+        return None if self.device.type == "cuda" else "no CUDA device"
+
+    def undo(self) -> None:
+        """Put the switches back."""
+        self._restore.close()
+
+
+class _Bf16(Precision):
+    """bfloat16 autocast; its range is that of float32, so there is nothing to scale."""
+
+    _off: str | None = None
+    """Why there is no autocast."""
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        super().__init__(device)
+        self.dtype = torch.bfloat16
+        self._inside = 0
+        """Contexts of this session that are open."""
+
+    @contextlib.contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Run what is inside in autocast to this precision's type."""
+        import torch
+
+        if self._off:
+            yield
+            return
+        self._inside += 1
+        try:
+            with torch.autocast(self.device.type, dtype=self.dtype):
+                yield
+        finally:
+            self._inside -= 1
+
+    def _user_decides(self) -> bool:
+        """Return True inside a context of the user's own, which may also switch autocast off."""
+        import torch
+
+        nested = torch.autocast_increment_nesting() - 1
+        torch.autocast_decrement_nesting()
+        return bool(nested > self._inside)
+
+    def on_model(self, model: nn.Module) -> Change | None:
+        """Put autocast around the model's call, and return its outputs in float32 if the model is.
+
+        The model itself is left as it is.
+        """
+        from torch import nn
+
+        from autotune.knobs.model_call import HALF, Layered, compiled_by_user, to_float32
+
+        if self._off:
+            return None
+        if compiled_by_user(model):
+            return Refused("the script compiles its model itself")
+        if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
+            return Refused("torch.nn.DataParallel runs it in a type of its own")
+        converts = not any(p.dtype in HALF for p in model.parameters())
+
+        def layer(call: Call) -> Call:
+            def in_autocast(*arguments: Any, **options: Any) -> Any:
+                if self._user_decides():
+                    return call(*arguments, **options)
+                with self.autocast():
+                    outputs = call(*arguments, **options)
+                return to_float32(outputs) if converts else outputs
+
+            return in_autocast
+
+        return Layered(model, layer)
+
+    def why_not(self) -> str | None:
+        """Return the reason if autocast stays off: PyTorch does so with a mere warning."""
+        import torch
+
+        with self.autocast():
+            on = torch.is_autocast_enabled(self.device.type)
+            right = on and torch.get_autocast_dtype(self.device.type) is self.dtype
+        return self._off or (None if right else "autocast stays off")
+
+
+class _Fp16(_Bf16):
+    """float16 autocast with gradient scaling, for accelerators."""
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        super().__init__(device)
+        self.dtype = torch.float16
+        self.scaler = torch.amp.GradScaler(device.type, enabled=device.type != "cpu")
+        self._stepped: set[Optimizer] = set()
+        self._unscaled: set[Optimizer] = set()
+        self._scaled = False
+        """True if gradients are scaled: a backward pass went through here since the last steps."""
+        self._off = "gradient scaling is for accelerators" if device.type == "cpu" else None
+
+    def backward(self, loss: Tensor, **options: Any) -> None:
+        """Run the backward pass of the scaled loss."""
+        self.settle()
+        self._scale_again()
+        self._scaled = True
+        self.scaler.scale(loss).backward(**options)  # type: ignore[no-untyped-call]
+
+    def on_optimizer(self, optimizer: Optimizer) -> Change | None:
+        """Put a step that the scaler skips if gradients are not finite in place of the instance's own."""
+        if self._off:
+            return None
+        own, instance = optimizer.step, vars(optimizer)
+        before = {name: value for name, value in instance.items() if name == "step"}
+
+        def step(_optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
+            return self.step(optimizer, own, *arguments, **options)
+
+        scaled = instance["step"] = types.MethodType(step, optimizer)  # a method, as learning-rate schedulers expect
+
+        def put_back() -> None:
+            if instance.get("step") is scaled:
+                del instance["step"]
+                instance.update(before)
+
+        return Changed(put_back)
+
+    def step(self, optimizer: Optimizer, own: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Make a step of ``optimizer``, of which ``own`` is the user's, through the scaler."""
+        if (arguments or options) and self._off is None:
+            self._turn_off()  # gradients are made inside the step, where nothing unscales them
+        if optimizer in self._stepped:
+            self.settle()
+        if self._off or not self._scaled or not _has_gradients(optimizer):
+            return own(*arguments, **options)
+        self._stepped.add(optimizer)
+        replaced, optimizer.step = optimizer.step, own  # type: ignore[method-assign]
+        try:
+            return self.scaler.step(optimizer)
+        finally:
+            optimizer.step = replaced  # type: ignore[method-assign]
+
+    def _turn_off(self) -> None:
+        import torch
+
+        self.settle()
+        self.unscale(self._unscaled)
+        self._off = "optimizer.step(closure) does not work with scaled gradients"
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=False)
+
+    def settle(self) -> None:
+        """Update the scale once for all optimizers of a step (updating it between them would unscale wrongly)."""
+        if not self._stepped:
+            return
+        before = self.scaler.get_scale()
+        self.scaler.update()
+        self.skipped_steps += self.scaler.get_scale() < before
+        self._stepped.clear()
+        self._unscaled.clear()
+        self._scaled = False
+
+    def _scale_again(self) -> None:
+        """Scale gradients that were unscaled and never stepped on like those that will be added to them."""
+        if not self._unscaled:
+            return
+        scale = self.scaler.get_scale()
+        for parameter in parameters_of(*self._unscaled):
+            if parameter.grad is not None:
+                parameter.grad.mul_(scale)
+        self.scaler.update(scale)
+        self._unscaled.clear()
+
+    def unscale(self, optimizers: Iterable[Optimizer]) -> None:
+        """Unscale each optimizer's gradients once per step."""
+        for optimizer in optimizers:
+            if optimizer not in self._unscaled and not self._off and _has_gradients(optimizer):
+                self.scaler.unscale_(optimizer)
+                self._unscaled.add(optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scaler's state."""
+        self.settle()
+        return {"scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the scaler; a state without one leaves it alone."""
+        if state.get("scaler"):
+            self.scaler.load_state_dict(state["scaler"])
+
+
+def _has_gradients(optimizer: Optimizer) -> bool:
+    return any(parameter.grad is not None for parameter in parameters_of(optimizer))
+
+
+PRECISIONS: dict[str, type[Precision]] = {"fp32": Precision, "tf32": _Tf32, "bf16": _Bf16, "fp16": _Fp16}
+
+
+def of(training: Training) -> Precision:
+    """Return the precision of a session."""
+    found = training.started.get("precision")
+    return found if isinstance(found, Precision) else Precision(training.device)
 
 
 PLAIN = {
@@ -112,13 +367,13 @@ def _accelerate(plan: Plan) -> Said:
 
 def _lightning(plan: Plan) -> Said:
     switch = 'torch.set_float32_matmul_precision("high")'
-    before = line(CODE, switch) if plan.settings.precision == "tf32" else ()
+    before = (Line(CODE, switch),) if plan.settings.precision == "tf32" else ()
     return (*before, Line(TRAINER, f'precision="{TRAINER_PRECISION[plan.settings.precision]}"'))
 
 
 def _transformers(plan: Plan) -> Said:
     name = plan.settings.precision
-    return () if name == "fp32" else line(ARGUMENTS, f"{name}=True")
+    return () if name == "fp32" else (Line(ARGUMENTS, f"{name}=True"),)
 
 
 PRECISION = Knob(
@@ -143,9 +398,9 @@ PRECISION = Knob(
     gain=_precision_gain,
     changes_memory=("host", "device", "shm"),
     keeps=TRACKING,
-    start=_start,
+    start=lambda value, training: PRECISIONS[value](training.device),
     on_model=lambda _value, model, training: of(training).on_model(model),
     on_optimizer=lambda _value, optimizer, training: of(training).on_optimizer(optimizer),
     plain=lambda plan: PLAIN[plan.settings.precision].format(device=plan.device),
-    export={ACCELERATE: _accelerate, LIGHTNING: _lightning, TRANSFORMERS: _transformers},
+    export={to.ACCELERATE: _accelerate, to.LIGHTNING: _lightning, to.TRANSFORMERS: _transformers},
 )

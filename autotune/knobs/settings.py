@@ -49,12 +49,12 @@ class Settings(_Values):
 
     @property
     def global_batch(self) -> int:
-        """Samples of one batch, over all processes."""
+        """Return the samples of one batch, over all processes."""
         return self.processes * self.batch_size
 
     @property
     def inherited(self) -> tuple[Any, ...]:
-        """Values of the knobs that a process must start with: a running one, or its fork, cannot take them any more."""
+        """Return the values that a process must start with: a running one, or its fork, cannot take them any more."""
         return tuple(getattr(self, knob.name) for knob in KNOBS if knob.inherited)
 
     def but(self, **changes: Any) -> Settings:

@@ -1,20 +1,31 @@
-"""`Space`: all feasible `Settings` for a machine, a task and a level, with the reason for everything left out."""
+"""`Space`: all feasible `Settings` for a machine, a task and a level, with the reason for everything left out.
+
+A move is one decision that leads from settings to others. Most change one knob. Processes, threads, batch and backend
+hang together, since the global batch and the CPU budget bind them: they move as a shape.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.knobs import constraints
-from autotune.knobs.knob import Choices, Context, includes, powers_of_two
-from autotune.knobs.moves import BOUND, MOVES, SHAPE, Move, Offered
+from autotune.knobs import binding, constraints
+from autotune.knobs.choices import powers_of_two
+from autotune.knobs.knob import Context, Knob, includes
 from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS
 
 MAX_BATCH_FACTOR = 32
+SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"
+"""Moves of knobs that cannot move alone."""
+BOUND = ("processes", "threads", "batch_size")
+"""Those knobs."""
+MOVES = (SHAPE, GLOBAL_BATCH, *(name for name in KNOB_NAMES if name not in BOUND))
+Changes = dict[str, Any]
+"""New values by knob."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +47,11 @@ class Space:
     global_batches: tuple[int, ...]
     """The user's own batch alone below level ``max``."""
     left_out: tuple[LeftOut, ...]
-
-    @functools.cached_property
-    def _offered(self) -> Offered:
-        return Offered(self.values, self.global_batches)
-
-    @functools.cached_property
-    def _open(self) -> tuple[Move, ...]:
-        return tuple(move for move in MOVES if move.open(self._offered))
+    _bindings: dict[tuple[str, int, int], str | None] = field(default_factory=dict, repr=False, compare=False)
+    """What `_idle_binding` has found."""
 
     def why_not(self, settings: Settings) -> str | None:
-        """Why ``settings`` are not in this space; None where they are. The baseline always is."""
+        """Return why ``settings`` are not in this space; None if they are. The baseline always is."""
         if settings == self.context.baseline:
             return None
         for name, value in vars(settings).items():
@@ -60,18 +65,15 @@ class Space:
         return self.why_not(settings) is None
 
     def _idle_binding(self, settings: Settings) -> str | None:
-        """Why the binding does nothing for these processes and threads; remembered, as every candidate asks."""
+        """Return why the binding does nothing for these processes and threads; remembered, as every candidate asks."""
         key = settings.binding, settings.processes, settings.threads
         if key not in self._bindings:
-            self._bindings[key] = constraints.why_not_bound(settings, self.context.inventory)
+            reason = binding.why_not(settings, self.context.inventory)
+            self._bindings[key] = reason and f"binding={settings.binding}: {reason}"
         return self._bindings[key]
 
-    @functools.cached_property
-    def _bindings(self) -> dict[tuple[str, int, int], str | None]:
-        return {}
-
     def enumerate(self) -> Iterator[Settings]:
-        """Every feasible setting once, canonical. Only for spaces known to be small."""
+        """Yield every feasible setting once, canonical. Only for spaces known to be small."""
         seen: set[Settings] = set()
         names = [name for name in KNOB_NAMES if name != "batch_size"]
         for combination in itertools.product(*(self.values[name] for name in names)):
@@ -85,30 +87,30 @@ class Space:
                     yield settings
 
     def conformed(self, settings: Settings) -> Settings:
-        """Find feasible settings close to ``settings`` that hold every fixed value; ``settings`` where there are none.
+        """Find feasible settings close to ``settings`` that hold every fixed value; ``settings`` if there are none.
 
         The baseline may differ from what the user fixes, in more knobs than one move can change.
         """
         fixed = {name: only[0] for name, only in self.values.items() if len(only) == 1 and name not in BOUND}
         here = settings.but(**fixed)
-        reshaped = (self._taken(SHAPE, here, shape) for shape in SHAPE.alternatives(self._offered, here, far=True))
+        reshaped = (self._changed(here, shape) for shape in self._shapes(here))
         return next((found for found in (here, *reshaped) if found in self), settings)
 
     def moves(self, settings: Settings, *, far: bool = False) -> Iterator[tuple[str, Settings]]:
         """List feasible settings one decision away, as ``(what moves, settings)``.
 
-        Ordinal knobs move by one step, or to any other value where ``far``.
+        Ordinal knobs move by one step, or to any other value if ``far``.
         """
         seen = {settings}
         for move in MOVES:
-            for alternative in move.alternatives(self._offered, settings, far=far):
-                candidate = self._taken(move, settings, alternative)
+            for changes in self._alternatives(move, settings, far=far):
+                candidate = self._changed(settings, changes)
                 if candidate not in seen and candidate in self:
                     seen.add(candidate)
-                    yield move.name, candidate
+                    yield move, candidate
 
     def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
-        """One random change of ``settings``; None where what was drawn changes nothing or is not feasible.
+        """Return ``settings`` after one random change; None if what was drawn changes nothing or is not feasible.
 
         Args:
             settings: where from.
@@ -116,69 +118,114 @@ class Space:
         """
         if not self._open:
             return None
-        move = self._open[pick(len(self._open))]
-        alternatives = move.alternatives(self._offered, settings, far=True)
+        alternatives = self._alternatives(self._open[pick(len(self._open))], settings, far=True)
         if not alternatives:
             return None
-        moved = self._taken(move, settings, alternatives[pick(len(alternatives))])
+        moved = self._changed(settings, alternatives[pick(len(alternatives))])
         return moved if moved in self else None
 
-    def _taken(self, move: Move, settings: Settings, alternative: Any) -> Settings:
-        """One move. A binding that does nothing afterwards is dropped, which is no reason against the move."""
-        moved = move.take(self._offered, settings, alternative)
-        idle = "none" in self.values["binding"] and self._idle_binding(moved)
-        return moved.but(binding="none") if idle else moved
+    @functools.cached_property
+    def _open(self) -> tuple[str, ...]:
+        """Return the moves of which there is more than one choice."""
+        choices = {name: len(values) for name, values in self.values.items()}
+        choices |= {SHAPE: choices["processes"] * choices["threads"], GLOBAL_BATCH: len(self.global_batches)}
+        return tuple(move for move in MOVES if choices[move] > 1)
+
+    def _alternatives(self, move: str, settings: Settings, *, far: bool) -> list[Changes]:
+        """List what ``move`` could change in ``settings``. This is cheap: nothing is checked."""
+        if move == SHAPE:
+            return self._shapes(settings)
+        if move == GLOBAL_BATCH:
+            processes, own = settings.processes, settings.global_batch
+            return [{"batch_size": b // processes} for b in self.global_batches if b != own and b % processes == 0]
+        knob, values, own = BY_NAME[move], self.values[move], getattr(settings, move)
+        if not knob.applies(settings):
+            return []
+        if not far and knob.ordinal and own in values:
+            place = values.index(own)
+            values = values[max(0, place - 1) : place + 2]
+        return [{move: value} for value in values if value != own]
+
+    def _shapes(self, settings: Settings) -> list[Changes]:
+        """List every other shape: processes, and threads of each, at the same global batch; no two are neighbours.
+
+        Loader workers keep their number in total, or else per process. Processes that are there keep their backend,
+        the first ones pick any.
+        """
+        found: list[Changes] = []
+        own, workers = (settings.processes, settings.threads), settings.num_workers
+        offered = self.values["backend"]
+        backends = (settings.backend,) if settings.backend in offered else offered
+        for processes in self.values["processes"]:
+            share = workers * settings.processes // processes
+            shared = max((count for count in self.values["num_workers"] if count <= share), default=workers)
+            each: Changes = {"processes": processes, "batch_size": max(1, settings.global_batch // processes)}
+            found += [
+                {**each, "threads": threads, "num_workers": count, "backend": backend}
+                for threads in self.values["threads"]
+                if (processes, threads) != own
+                for count in ((shared, workers) if workers else (shared,))
+                for backend in (backends if processes > 1 else (None,))
+            ]
+        return found
+
+    def _changed(self, settings: Settings, changes: Changes) -> Settings:
+        """Return ``settings`` with ``changes``; what has no part in the decision is no reason against it.
+
+        Knobs that did not apply before take a value that is offered, and a binding that does nothing now is dropped.
+        """
+        after = settings.but(**changes)
+        new = [knob.name for knob in CONDITIONAL if knob.applies(after) and not knob.applies(settings)]
+        odd = {name: self.values[name][0] for name in new if getattr(after, name) not in self.values[name]}
+        if "none" in self.values["binding"] and self._idle_binding(after):
+            odd["binding"] = "none"
+        return after.but(**odd) if odd else after
 
 
 def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) -> Space:
-    """The space of ``level``.
+    """Return the space of ``level``.
 
     Args:
         context: machine, task and baseline.
         level: ``safe``, ``amp`` or ``max``.
         fixed: values the user fixes with ``--fix``; they override the choices from the knob's own level on.
     """
-    fixed = dict(fixed or {})
+    held = {name: value for name, value in (fixed or {}).items() if includes(level, BY_NAME[name].level)}
     values: dict[str, tuple[Any, ...]] = {}
     left_out: list[LeftOut] = []
     for knob in KNOBS:
+        offered, reasons = _offered(knob, context)
         own = getattr(context.baseline, knob.name)
-        offered = _allowed(knob.choices(context), knob.name, own, context.task.left_out)
-        choices = _with_baseline(offered, own, includes(level, knob.level), knob.ordinal)
-        is_fixed = knob.name in fixed and includes(level, knob.level)
-        values[knob.name] = (fixed[knob.name],) if is_fixed else choices.values
-        reasons = [(value, why) for value, why in choices.left_out if not (is_fixed and value == fixed[knob.name])]
-        left_out += [LeftOut(knob.name, value, reason) for value, reason in reasons]
+        if knob.name in held:
+            offered = (held[knob.name],)
+        elif not includes(level, knob.level):
+            offered = (own,)
+        elif own is not None and own not in offered:
+            offered = tuple(sorted((*offered, own))) if knob.ordinal else (*offered, own)
+        values[knob.name] = offered
+        left_out += [LeftOut(knob.name, value, why) for value, why in reasons if value != held.get(knob.name)]
     keeps_batch = any(name == "batch_size" for name, _value, _reason in context.task.left_out)
     own_batch = level != "max" or keeps_batch
     batches = (context.baseline.global_batch,) if own_batch else _global_batches(context)
-    if not own_batch and "batch_size" not in fixed:
+    if not own_batch and "batch_size" not in held:
         values["batch_size"] = tuple(sorted({b // k for b in batches for k in range(1, 65) if b % k == 0}))
     return Space(context, level, values, batches, tuple(left_out))
 
 
-def _allowed(choices: Choices, knob: str, baseline: Any, left_out: Sequence[tuple[str, Any, str]]) -> Choices:
-    """Return ``choices`` without what the task leaves out."""
-    for name, value, reason in left_out:
-        if name == knob:
-            gone = [v for v in choices.values if v == value or (value is None and v != baseline)]
-            kept = tuple(v for v in choices.values if v not in gone)
-            choices = Choices(kept, (*choices.left_out, *((v, reason) for v in gone)))
-    return choices
-
-
-def _with_baseline(choices: Choices, baseline: Any, moves: bool, ordinal: bool) -> Choices:
-    """The baseline's own value is always a choice; it is the only one where the knob may not move at this level."""
-    if not moves:
-        return Choices((baseline,), choices.left_out)
-    if baseline is None or baseline in choices.values:
-        return choices
-    values = (*choices.values, baseline)
-    return Choices(tuple(sorted(values)) if ordinal else values, choices.left_out)
+def _offered(knob: Knob, context: Context) -> tuple[tuple[Any, ...], tuple[tuple[Any, str], ...]]:
+    """Return the knob's choices without what the task leaves out, and the reason for each value that is left out."""
+    choices, own = knob.choices(context), getattr(context.baseline, knob.name)
+    values, left_out = choices.values, choices.left_out
+    for name, value, reason in context.task.left_out:
+        if name == knob.name:
+            gone = [v for v in values if v == value or (value is None and v != own)]
+            values = tuple(v for v in values if v not in gone)
+            left_out = (*left_out, *((v, reason) for v in gone))
+    return values, left_out
 
 
 def _global_batches(context: Context) -> tuple[int, ...]:
-    """The user's batch times powers of two, as far as data and the cap allow."""
+    """Return the user's batch times powers of two, as far as data and the cap allow."""
     own, samples = context.baseline.global_batch, context.task.samples
     most = MAX_BATCH_FACTOR * own if samples is None else min(MAX_BATCH_FACTOR * own, max(own, samples // 8))
     return tuple(own * factor for factor in powers_of_two(MAX_BATCH_FACTOR) if own * factor <= most)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from autotune.knobs.allocator import ALLOCATOR
-from autotune.knobs.backend import BACKEND
-from autotune.knobs.batch_size import BATCH_SIZE
+from autotune.knobs.allocator import ALLOCATOR, MALLOC
+from autotune.knobs.backend import BACKEND, PROCESSES
 from autotune.knobs.binding import BINDING
-from autotune.knobs.channels_last import CHANNELS_LAST
 from autotune.knobs.compile import COMPILE
-from autotune.knobs.cudnn_benchmark import CUDNN_BENCHMARK
-from autotune.knobs.interop_threads import INTEROP_THREADS
+from autotune.knobs.convolutions import CHANNELS_LAST, CUDNN_BENCHMARK
 from autotune.knobs.knob import Knob
-from autotune.knobs.malloc import MALLOC
+from autotune.knobs.loader import BATCH_SIZE, NUM_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
 from autotune.knobs.matmul_precision import MATMUL_PRECISION
-from autotune.knobs.num_workers import NUM_WORKERS
-from autotune.knobs.omp_wait_policy import OMP_WAIT
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
-from autotune.knobs.pin_memory import PIN_MEMORY
 from autotune.knobs.precision import PRECISION
-from autotune.knobs.prefetch_factor import PREFETCH_FACTOR
-from autotune.knobs.processes import PROCESSES
-from autotune.knobs.threads import THREADS
-from autotune.knobs.worker_start import WORKER_START
+from autotune.knobs.threads import INTEROP_THREADS, OMP_WAIT, THREADS
 
 KNOBS: tuple[Knob, ...] = (
     PROCESSES,

@@ -6,7 +6,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from autotune.knobs.fingerprint import Fingerprint
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Digests of what tuning has compared with plain PyTorch: only that is changed in training.
+
+    They hold no names, code or data.
+
+    Attributes:
+        models: layers of PyTorch's own, shapes and types of parameters, and which of them share memory.
+        optimizers: class and options.
+        loaders: classes and code of data set, collate function and sampler.
+    """
+
+    models: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    loaders: tuple[str, ...] = ()
+
+    def with_one(self, kind: str, digest: str) -> Fingerprint:
+        """Return this with one more digest of ``kind``."""
+        known: tuple[str, ...] = getattr(self, kind)
+        changed: dict[str, Any] = vars(self) | {kind: known if digest in known else (*known, digest)}
+        return Fingerprint(**changed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,25 +1,20 @@
-"""Intra-op threads."""
+"""Threads: intra-op, inter-op, and how those of OpenMP wait for each other.
+
+The wait policy is read when PyTorch is imported, so a running process can only look.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
-from autotune.knobs.exported import CODE, LIGHTNING, Line, Plan, Said, in_environment, in_shells, statement
-from autotune.knobs.knob import (
-    LESS,
-    MORE,
-    ROUNDING,
-    Change,
-    Changed,
-    Choices,
-    Chosen,
-    Context,
-    Count,
-    Knob,
-    Training,
-    powers_of_two,
-)
-from autotune.knobs.processes import offered_processes
+from autotune.knobs import exported as to
+from autotune.knobs.backend import offered_processes
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, powers_of_two, unless
+from autotune.knobs.exported import CODE, Line, Plan, Said
+from autotune.knobs.knob import LESS, MORE, ROUNDING, SERVER_SECONDS, Chosen, Context, Count, Effect, Knob, Word
 
 
 def _threads(context: Context) -> Choices:
@@ -28,8 +23,7 @@ def _threads(context: Context) -> Choices:
     counts = {*powers_of_two(budget.threads), budget.threads, budget.cores, budget.performance_cores}
     counts.add(len(budget.cpus) - slow)  # every SMT sibling of the fast cores
     for processes in offered_processes(context).values:
-        counts.add(max(1, budget.threads // processes))
-        counts.add(max(1, budget.cores // processes))
+        counts |= {max(1, budget.threads // processes), max(1, budget.cores // processes)}
     return Choices(tuple(sorted(count for count in counts if 1 <= count <= budget.threads)))
 
 
@@ -38,7 +32,7 @@ def _shared_cores(before: Any, after: Any, settings: Chosen) -> str | None:
     return f"{settings.processes} processes share the cores" if shared else None
 
 
-def _start(value: int, _training: Training) -> Change | None:
+def _start_threads(value: int, _training: Training) -> Change | None:
     import torch
 
     def read() -> str | None:
@@ -57,7 +51,7 @@ def _set(settings: Chosen) -> str:
 
 
 def _lightning(plan: Plan) -> Said:
-    """Lightning sets threads itself if the variable is not set, and its own processes inherit it."""
+    """Set the variable too: without it Lightning sets threads itself, and its own processes inherit it."""
     variable = f'os.environ["OMP_NUM_THREADS"] = "{plan.settings.threads}"'
     return Line(CODE, variable), Line(CODE, _set(plan.settings))
 
@@ -73,11 +67,98 @@ THREADS = Knob(
     why={MORE: "kernels are large enough for more cores", LESS: "more threads only waited for each other"},
     explained=_shared_cores,
     keeps=ROUNDING,
-    start=_start,
+    start=_start_threads,
     plain=lambda plan: _set(plan.settings),
-    export={
-        **statement(_set),
-        LIGHTNING: _lightning,
-        **in_shells(in_environment("OMP_NUM_THREADS")),
-    },
+    export={**to.statement(_set), to.LIGHTNING: _lightning, **to.in_shells("OMP_NUM_THREADS")},
+)
+
+
+def _start_interop(value: int, _training: Training) -> Change | None:
+    """Set them, before the first parallel work: PyTorch takes them once per process, and never back."""
+    import torch
+
+    found = torch.get_num_interop_threads()
+    if found != value:
+        try:
+            torch.set_num_interop_threads(value)
+        except RuntimeError:
+            return Refused(f"too late: {found} are in force since the first parallel work; start with autotune run")
+    return None
+
+
+def _set_interop(settings: Chosen) -> str:
+    return f"torch.set_num_interop_threads({settings.interop_threads})"
+
+
+INTEROP_THREADS = Knob(
+    name="interop_threads",
+    what="inter-op threads of each process",
+    offered="1 and yours",
+    kind=Count(1, 4096),
+    neutral=1,
+    choices=lambda context: Choices(tuple(sorted({1, context.baseline.interop_threads}))),
+    unsaid=lambda inventory: inventory.software.default_interop_threads or inventory.budget.cores,
+    fitted=lambda value, inventory: min(value, max(inventory.budget.threads, len(inventory.cpu.logical))),
+    why={MORE: "independent operators run side by side", LESS: "leaves the cores to the kernels"},
+    effect=Effect(0.03, 2.0),
+    start=_start_interop,
+    plain=lambda plan: f"{_set_interop(plan.settings)}, before any parallel work",
+    export=to.statement(_set_interop),
+)
+
+
+OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
+WAIT_VARIABLES = (OMP_WAIT_POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""What says how OpenMP's threads wait."""
+BESIDE_CPUS = 0.3
+"""From so many processors that others keep busy, threads that spin wait for one that does not run."""
+PASSIVE_GAIN = 0.5
+"""Expected beside a neighbour (docs/decisions/023): 1.5 to 30 times were measured."""
+
+
+def own_waiting(policy: str, variables: Mapping[str, str]) -> str | None:
+    """Return the user's own variable that may let threads wait otherwise than ``policy`` says, or None."""
+    same = variables.get(OMP_WAIT_POLICY, "").strip().lower() == policy
+    return next((name for name in WAIT_VARIABLES[same:] if name in variables), None)
+
+
+def _why_not_passive(context: Context) -> str | None:
+    own = [f"{name}={value}" for name, value in context.inventory.software.environment if name in WAIT_VARIABLES]
+    if own:
+        return f"{own[0]} is yours and stays"
+    if context.cuda:
+        return "training is on the GPU"
+    if context.neighbours < BESIDE_CPUS:
+        return f"helps if others take {BESIDE_CPUS} CPUs or more; before the search they took {context.neighbours:.1f}"
+    return None
+
+
+def _why_not_waiting(policy: str) -> str | None:
+    """Read back: return why threads of this process may wait otherwise, or None."""
+    if own := own_waiting(policy, os.environ):
+        return f"{own}={os.environ[own]} is yours and stays"
+    if OMP_WAIT_POLICY in os.environ:
+        return None
+    return f"{OMP_WAIT_POLICY} must be {policy} before Python starts; autotune run sets it"
+
+
+OMP_WAIT = Knob(
+    name="omp_wait_policy",
+    what="how OpenMP's threads wait for each other",
+    words="{} waiting",
+    offered="default (they spin), passive (they sleep), if others take 0.3 CPUs or more; CPU training only",
+    kind=Word(("default", "passive")),
+    neutral="default",
+    applied="launch",
+    choices=lambda context: unless(_why_not_passive(context), "default", "passive"),
+    devices=("cpu",),
+    applies=lambda settings: settings.threads > 1,
+    why={"passive": "threads sleep beside other processes", "default": "threads that spin go on sooner"},
+    effect=Effect(0.3),
+    gain=lambda settings, _context: PASSIVE_GAIN * (settings.omp_wait_policy == "passive"),
+    first_seconds={"passive": SERVER_SECONDS},
+    inherited=True,
+    start=lambda value, _training: Changed(read=lambda: _why_not_waiting(value)),
+    plain=lambda plan: f"start with {to.before_python(plan, OMP_WAIT_POLICY)}",
+    export=to.in_shells(OMP_WAIT_POLICY),
 )

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
-from autotune.knobs.affinity import AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY, own_waiting
+from autotune.knobs.binding import AffinityPlan, cpu_list
 from autotune.knobs.settings import Settings
+from autotune.knobs.threads import OMP_WAIT_POLICY, own_waiting
 from autotune.probes.facts import Inventory, Route
 
 ENTRY = "autotune.runtime.entry"

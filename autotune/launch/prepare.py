@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, overrides
 from autotune.errors import UsageError
-from autotune.knobs import affinity as binding
+from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings

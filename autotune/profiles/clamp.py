@@ -5,7 +5,7 @@ The global batch is always kept: fewer processes have larger shares of it.
 
 from __future__ import annotations
 
-from autotune.knobs import affinity as binding
+from autotune.knobs import binding
 from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import most_processes, with_processes, within
 from autotune.knobs.settings import Settings

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from autotune.errors import UsageError
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.knobs.task import Fingerprint
 from autotune.near import did_you_mean
 from autotune.probes.facts import CpuBudget, Gpu, Inventory
 from autotune.profiles.records import (

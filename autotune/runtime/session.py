@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.environment import DISABLE, overrides
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs import precision_modes
-from autotune.knobs.affinity import own_affinity
-from autotune.knobs.fingerprint import Fingerprint
-from autotune.knobs.knob import Change, Refused, Training
+from autotune.knobs import precision
+from autotune.knobs.binding import own_affinity
+from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints, loaders, processes, sharing
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
@@ -98,20 +98,21 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._in_force: dict[str, list[Change]] = {}
         self._restore = contextlib.ExitStack()
         self._training = Training(self.device, own_affinity(os.environ))
-        self.optimizers = self._training.optimizers
+        self.optimizers: list[Optimizer] = []
         try:
             self._join(init_method, timeout)
             self._notes.announce = announce and self.is_main
             for knob in self._knobs:
-                if knob.start is not None:
-                    change = knob.start(getattr(settings, knob.name), self._training)
+                value = getattr(settings, knob.name)
+                if knob.start is not None and knob.changes(value):
+                    change = knob.start(value, self._training)
                     self._keep(knob.name, change)
                     if change is not None:
                         self._training.started[knob.name] = change
         except BaseException:
             self._restore.close()
             raise
-        self._precision = precision_modes.of(self._training)
+        self._precision = precision.of(self._training)
         self.autocast = self._precision.autocast
 
     def _join(self, init_method: str | None, timeout: float | None) -> None:
@@ -137,7 +138,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Remember a change, to be undone at the end; note why it did not take effect."""
         if change is not None:
             self._restore.callback(change.undo)
-            self._training.changes.append(change)
             self._in_force.setdefault(knob, []).append(change)
             self._notes.not_applied(knob, change.why_not())
 
@@ -320,7 +320,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         for knob in self._knobs:
             act = getattr(knob, hook)
             value = getattr(self.settings, knob.name)
-            if act is None or value == knob.neutral:
+            if act is None or not knob.changes(value):
                 continue
             self._keep(knob.name, act(value, item, self._training) if compared else Refused(OTHER[kind]))
 

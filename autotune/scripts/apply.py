@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from autotune.decoding import decoded
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
+from autotune.knobs.task import Fingerprint
 
 if TYPE_CHECKING:
     from torch import nn

@@ -99,7 +99,7 @@ class TrialRequest:
         origin: the user's working folder, which ``folder`` mirrors.
         seed: of data order and weights.
         spec: the trial; None if a task is only described, or the first steps of a script are recorded.
-        binding: `autotune.knobs.affinity.AffinityPlan` as text; empty if nothing is bound.
+        binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
         script: an unmodified one; None for a task.
         fork_point: of the script.
         ranks: how many there are if the first steps of a script are recorded.

@@ -20,9 +20,9 @@ from types import FrameType
 from filelock import FileLock, Timeout
 
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
-from autotune.knobs.affinity import plan
-from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
+from autotune.knobs.binding import plan
 from autotune.knobs.settings import Settings
+from autotune.knobs.threads import WAIT_VARIABLES
 from autotune.launch.command import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs import affinity
-from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
+from autotune.knobs import binding
 from autotune.knobs.settings import Settings
+from autotune.knobs.threads import OMP_WAIT_POLICY
 from autotune.launch.command import command, system_tools
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
@@ -168,7 +168,7 @@ def commands(settings: Mapping[str, Any], folder: Path) -> list[tuple[list[str],
         Failed: the backend is mpi, and there is no mpiexec.
     """
     wanted = Settings(**settings)
-    binder = system_tools(affinity.plan(wanted, probe()))
+    binder = system_tools(binding.plan(wanted, probe()))
     if wanted.backend == "mpi":
         launcher = mpiexec(System())
         if launcher is None:

@@ -18,8 +18,8 @@ import yaml
 
 from autotune.cli import app
 from autotune.errors import NothingUsable, UsageError, UserCodeError
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import Fingerprint
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Profile, Written
 from autotune.profiles.records import Refused, build

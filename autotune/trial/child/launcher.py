@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.decoding import decoded
-from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.binding import bind_by_plan
+from autotune.knobs.binding import VARIABLE, bind_by_plan
 from autotune.runtime.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm

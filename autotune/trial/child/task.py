@@ -27,12 +27,11 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from autotune.knobs.baseline import DEFAULT_BATCH, LOADER_FACTS, no_knob
-from autotune.knobs.channels_last import has_image_convolutions
 from autotune.knobs.compile import tensor_shapes
-from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.convolutions import has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.table import KNOB_NAMES
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length
 from autotune.runtime.shards import shard

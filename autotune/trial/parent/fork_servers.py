@@ -18,9 +18,9 @@ from typing import Any
 
 from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
-from autotune.knobs.affinity import AffinityPlan
-from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import Fingerprint
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import Fingerprint
 from autotune.profiles import file as profiles
 from autotune.stats.whole_run import WholeRun
 from tests.unit.records import profile

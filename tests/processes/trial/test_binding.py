@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.binding import Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Completed, NotApplied, Outcome
 from autotune.trial.messages import TrialSpec

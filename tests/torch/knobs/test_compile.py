@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from autotune.knobs import compile as compiling
+from autotune.knobs.change import Training
 from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs
-from autotune.knobs.knob import Training
 
 
 @pytest.fixture(autouse=True)
@@ -29,51 +29,30 @@ def compiled(model: nn.Module) -> Compiled:
     return Compiled(model, "default", Training(torch.device("cpu")))
 
 
-def test_a_smaller_last_batch_runs_as_it_is() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "trains", "graphs", "reason"),
+    [
+        ([8, 8, 8, 8, 8, 3], True, 1, None),
+        ([8], False, 0, None),
+        ([8, 7, 6, 5, 8], True, 1, "3 of 5 calls had other shapes than the first and ran as before"),
+    ],
+    ids=["a smaller last batch", "evaluation", "shapes that change all the time"],
+)
+def test_other_calls_run_as_they_are(sizes: list[int], trains: bool, graphs: int, reason: str | None) -> None:
     model = nn.Linear(4, 2)
     change = compiled(model)
-    for _ in range(5):
-        model(torch.ones(8, 4))
-    before = compiled_graphs()
-    assert torch.equal(model(torch.ones(3, 4)), model._call_impl(torch.ones(3, 4)))
-    assert compiled_graphs() == before == 1
-    assert change.why_not() is None
-
-
-def test_evaluation_runs_as_it_is() -> None:
-    model = nn.Linear(4, 2)
-    change = compiled(model)
-    with torch.no_grad():
-        model(torch.ones(8, 4))
-    assert compiled_graphs() == 0
-    assert change.why_not() is None
-
-
-def test_shapes_that_change_all_the_time_are_a_failure() -> None:
-    model = nn.Linear(4, 2)
-    change = compiled(model)
-    for size in (8, 7, 6, 5, 8):
-        model(torch.ones(size, 4))
-    assert compiled_graphs() == 1
-    assert change.why_not() == "3 of 5 calls had other shapes than the first and ran as before"
-
-
-class Mode(nn.Module):
-    """Computes otherwise in its fifth call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.doubled = nn.Linear(4, 2), False
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x) * 2 if self.doubled else self.linear(x)
+    with torch.set_grad_enabled(trains):
+        for size in sizes:
+            assert torch.equal(model(torch.ones(size, 4)), model._call_impl(torch.ones(size, 4)))
+    assert compiled_graphs() == graphs
+    assert change.why_not() == reason
 
 
 def test_compiling_again_after_the_first_steps_is_a_failure() -> None:
-    model = Mode()
+    model = nn.Sequential(nn.Linear(4, 2), nn.Dropout())
     change = compiled(model)
     for number in range(5):
-        model.doubled = number == 4
+        model.train(number < 4)  # it computes otherwise in its fifth call
         model(torch.ones(8, 4))
     assert "compiled again 1 times" in str(change.why_not())
 

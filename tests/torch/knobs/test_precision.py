@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.knobs import precision_modes
-from autotune.knobs.precision_modes import PRECISIONS
+from autotune.knobs import precision
+from autotune.knobs.precision import PRECISIONS
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import dataset, network, quiet
@@ -31,25 +31,18 @@ def test_precision_is_read_back(name: str, applied: bool) -> None:
 
 
 def test_bf16_on_cpu_equals_a_plain_autocast_loop_bit_by_bit() -> None:
-    data = dataset(64)
-    plain = network()
+    plain, tuned, loader = network(), network(), torch.utils.data.DataLoader(dataset(64), batch_size=16)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
-    for start in range(0, 64, 16):
-        inputs, targets = data[start : start + 16]
+    for inputs, targets in loader:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             outputs = plain(inputs)
         nn.functional.mse_loss(outputs.float(), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
     with Session(quiet(precision="bf16", batch_size=16), device="cpu") as session:
-        tuned = network()
-        model, ours, loader = session.prepare(
-            tuned,
-            torch.optim.AdamW(tuned.parameters(), lr=1e-2),
-            torch.utils.data.DataLoader(data, batch_size=16),
-        )
-        for inputs, targets in loader:
-            outputs = model(inputs)
+        ours = torch.optim.AdamW(tuned.parameters(), lr=1e-2)
+        for inputs, targets in session.prepare(tuned, ours, loader)[2]:
+            outputs = tuned(inputs)
             assert outputs.dtype is torch.float32
             session.backward(nn.functional.mse_loss(outputs, targets))
             ours.step()
@@ -62,13 +55,20 @@ class Scaled:
     """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
 
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
-        self.plugin = precision_modes._Fp16(CPU)
+        self.plugin = precision._Fp16(CPU)
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
         self.optimizers = [torch.optim.SGD([weight], lr=lr) for weight in self.weights]
         for optimizer in self.optimizers:
             self.plugin.on_optimizer(optimizer)
+
+    def step(self, loss: torch.Tensor) -> None:
+        """Run the backward pass of ``loss``, make a step of each optimizer and forget the gradients."""
+        self.plugin.backward(loss)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
 
     @property
     def values(self) -> list[float]:
@@ -78,13 +78,10 @@ class Scaled:
 
 def test_scaler_skips_infinite_gradients_and_says_so() -> None:
     one = Scaled()
-    one.plugin.backward((one.weights[0] * torch.inf).sum())
-    one.optimizers[0].step()
+    one.step((one.weights[0] * torch.inf).sum())
     one.plugin.settle()
     assert (one.plugin.skipped_steps, one.values, one.plugin.scaler.get_scale()) == (1, [1.0], 4.0)
-    one.optimizers[0].zero_grad()
-    one.plugin.backward(one.weights[0].sum())
-    one.optimizers[0].step()
+    one.step(one.weights[0].sum())
     one.plugin.settle()
     assert (one.plugin.skipped_steps, one.values) == (1, [0.5])
 
@@ -93,10 +90,7 @@ def test_two_optimizers_share_one_scale_per_step() -> None:
     two = Scaled(2)
     two.plugin.scaler.set_growth_interval(1)
     for _ in range(2):
-        two.plugin.backward(two.weights[0].sum() + two.weights[1].sum())
-        for optimizer in two.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        two.step(two.weights[0].sum() + two.weights[1].sum())
     assert two.values == [0.0, 0.0]
 
 
@@ -119,18 +113,15 @@ def test_a_step_left_out_after_clipping_leaves_no_trace(cleared: bool) -> None:
     one.plugin.unscale(one.optimizers)  # and no step: a bad batch
     if cleared:
         one.optimizers[0].zero_grad()
-    one.plugin.backward(0.5 * one.weights[0].sum())
-    one.optimizers[0].step()
+    one.step(0.5 * one.weights[0].sum())
     assert one.values == [0.5 if cleared else 0.25]
 
 
 def test_a_schedule_goes_on_though_steps_are_skipped() -> None:
     one = Scaled(lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(one.optimizers[0], 1, gamma=0.5)
-    one.plugin.backward(one.weights[0].sum())
-    one.optimizers[0].step()
-    one.plugin.backward((one.weights[0] * torch.inf).sum())
-    one.optimizers[0].step()
+    one.step(one.weights[0].sum())
+    one.step((one.weights[0] * torch.inf).sum())
     scheduler.step()
     assert (one.plugin.skipped_steps, scheduler.get_last_lr()) == (0, [0.5])
 

@@ -21,7 +21,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints, sharing
 from autotune.runtime.loaders import samples_of_epoch, stated_batch
 from autotune.runtime.session import Session

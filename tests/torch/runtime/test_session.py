@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.knobs import compile as compiling
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from tests.torch.records import network, quiet, shuffled

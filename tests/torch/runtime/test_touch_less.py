@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
 from autotune.knobs import compile as compiling
-from autotune.knobs.affinity import VARIABLE, AffinityPlan
-from autotune.knobs.fingerprint import Fingerprint
-from autotune.knobs.knob import Affinity
+from autotune.knobs.binding import VARIABLE, AffinityPlan
+from autotune.knobs.change import Affinity
 from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.task import Fingerprint
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import quiet
@@ -180,7 +180,7 @@ def test_what_the_user_changes_meanwhile_stays(objects: Objects) -> None:
 
 def test_a_session_that_cannot_begin_leaves_nothing() -> None:
     state = process_state()
-    broken = mock.patch("autotune.knobs.precision_modes.Precision.__init__", side_effect=RuntimeError("no such switch"))
+    broken = mock.patch("autotune.knobs.precision._Bf16.__init__", side_effect=RuntimeError("no such switch"))
     with broken, pytest.raises(RuntimeError, match="no such switch"):
-        Session(quiet(threads=torch.get_num_threads() + 1), device="cpu")
+        Session(quiet(threads=torch.get_num_threads() + 1, precision="bf16"), device="cpu")
     assert differences(state, process_state()) == []

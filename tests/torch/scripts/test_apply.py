@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
-from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order, SharedBatch

@@ -18,19 +18,14 @@ def task(device: str = "cpu", **current: Any) -> TaskFacts:
 
 
 class TestCurrent:
-    def test_nothing_said_is_what_pytorch_does(self) -> None:
+    @pytest.mark.parametrize(("own", "expected"), [((4, 8), (4, 8)), ((None, None), (8, 4))])
+    def test_nothing_said_is_what_pytorch_does_or_else_the_budget(
+        self, own: tuple[int | None, int | None], expected: tuple[int, int]
+    ) -> None:
         machine = inventory(threads=8, cores=4)
-        machine = replace(machine, software=replace(machine.software, default_threads=4, default_interop_threads=8))
-        expected = Settings(threads=4, interop_threads=8, batch_size=DEFAULT_BATCH)
-        assert baseline_settings(task(), machine) == expected
-
-    def test_an_unknown_pytorch_falls_back_to_the_budget(self) -> None:
-        machine = inventory(threads=8, cores=4)
-        machine = replace(
-            machine, software=replace(machine.software, default_threads=None, default_interop_threads=None)
-        )
-        found = baseline_settings(task(), machine)
-        assert (found.threads, found.interop_threads) == (8, 4)
+        software = replace(machine.software, default_threads=own[0], default_interop_threads=own[1])
+        wanted = Settings(threads=expected[0], interop_threads=expected[1], batch_size=DEFAULT_BATCH)
+        assert baseline_settings(task(), replace(machine, software=software)) == wanted
 
     @pytest.mark.parametrize(
         ("current", "share"),
@@ -58,39 +53,26 @@ class TestCurrent:
         assert (found.backend, found.threads) == (backend, 2)
 
 
-class TestContradictions:
-    @pytest.mark.parametrize(
-        ("current", "words"),
-        [
-            ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
-            ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "from 1 to"]),
-            ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "from 1 to"]),
-            ({"batch_size": True}, ['CURRENT["batch_size"] = True', "whole number"]),
-            (
-                {"accumulation": 4},
-                ["CURRENT['accumulation'] is no knob", 'CURRENT["batch_size"] is the batch that your'],
-            ),
-            ({"workers": 2}, ["CURRENT['workers'] is no knob", "num_workers"]),
-        ],
-    )
-    def test_are_quoted_back(self, current: dict[str, Any], words: list[str]) -> None:
-        with pytest.raises(ContractError) as error:
-            baseline_settings(task(**current), inventory())
-        assert all(word in str(error.value) for word in words)
-
-    @pytest.mark.parametrize(
-        "current",
-        [
-            {"precision": "fp8"},
-            {"num_workers": "4"},
-            {"prefetch_factor": 0, "num_workers": 2},
-            {"channels_last": "yes"},
-        ],
-        ids=str,
-    )
-    def test_a_value_that_no_knob_takes_is_refused_by_name(self, current: dict[str, Any]) -> None:
-        with pytest.raises(ContractError, match=next(iter(current))):
-            baseline_settings(task(**current), inventory())
+@pytest.mark.parametrize(
+    ("current", "words"),
+    [
+        ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
+        ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "from 1 to"]),
+        ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "from 1 to"]),
+        ({"batch_size": True}, ['CURRENT["batch_size"] = True', "whole number"]),
+        ({"accumulation": 4}, ["CURRENT['accumulation'] is no knob", 'CURRENT["batch_size"] is the batch that your']),
+        ({"workers": 2}, ["CURRENT['workers'] is no knob", "num_workers"]),
+        ({"precision": "fp8"}, ["precision"]),
+        ({"num_workers": "4"}, ["num_workers"]),
+        ({"prefetch_factor": 0, "num_workers": 2}, ["prefetch_factor"]),
+        ({"channels_last": "yes"}, ["channels_last"]),
+    ],
+    ids=str,
+)
+def test_contradictions_are_quoted_back(current: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ContractError) as error:
+        baseline_settings(task(**current), inventory())
+    assert all(word in str(error.value) for word in words)
 
 
 @pytest.mark.parametrize("current", [{"pin_memory": True}, {"cudnn_benchmark": True}], ids=str)
@@ -100,8 +82,7 @@ def test_a_switch_for_gpus_has_no_effect_on_a_cpu_and_is_not_asked_for(current: 
     assert not any(getattr(found, name) for name in current)
 
 
-class TestSmaller:
-    def test_gives_up_workers_and_nothing_else(self) -> None:
-        own = Settings(threads=2, num_workers=4, batch_size=32)
-        assert smaller_baselines(own) == ((own.but(num_workers=0), "without loader workers"),)
-        assert smaller_baselines(own.but(num_workers=0)) == ()
+def test_a_smaller_baseline_gives_up_workers_and_nothing_else() -> None:
+    own = Settings(threads=2, num_workers=4, batch_size=32)
+    assert smaller_baselines(own) == ((own.but(num_workers=0), "without loader workers"),)
+    assert smaller_baselines(own.but(num_workers=0)) == ()

@@ -39,24 +39,18 @@ def walk(space: Space, seed: int, steps: int = 40) -> list[Settings]:
 
 @given(SPACES, st.integers())
 @settings(max_examples=30, deadline=None)
-def test_no_settings_exceed_the_budget(space, seed):
-    budget = space.context.inventory.budget.threads
-    for found in walk(space, seed):
+def test_a_walk_stays_within_the_budget_and_keeps_the_global_batch_below_max(space, seed):
+    budget, own = space.context.inventory.budget.threads, space.context.baseline.global_batch
+    met = walk(space, seed)
+    for found in met:
         assert found.processes * found.threads <= max(budget, found.processes)
         assert found.processes <= budget
         assert found.processes * found.num_workers <= budget
         assert found == space.context.baseline or (
             found.processes * (found.threads + found.num_workers) <= budget * THREAD_SLACK
         )
-
-
-@given(SPACES, st.integers())
-@settings(max_examples=30, deadline=None)
-def test_the_global_batch_is_the_users_own_below_max(space, seed):
-    own = space.context.baseline.global_batch
-    batches = {found.global_batch for found in walk(space, seed)}
-    if space.level != "max":
-        assert batches == {own}
+    batches = {found.global_batch for found in met}
+    assert space.level == "max" or batches == {own}
     assert all(batch % own == 0 and batch <= 32 * own for batch in batches)
 
 
@@ -109,42 +103,35 @@ def test_a_binding_that_does_nothing_is_refused_and_dropped_on_the_way():
     assert fixed.conformed(space.context.baseline).binding == "cores"
 
 
-def test_precision_waits_for_amp():
-    where = context(inventory(), 16)
-    assert build(where, "safe").values["precision"] == ("fp32",)
-    assert build(where, "amp").values["precision"] == ("fp32", "bf16")
-
-
-def test_batches_wait_for_max():
+def test_precision_waits_for_amp_and_batches_for_max():
     where = context(inventory(), 64)
+    assert [build(where, level).values["precision"] for level in LEVELS] == [("fp32",), *2 * [("fp32", "bf16")]]
     assert build(where, "amp").global_batches == (64,)
     assert build(where, "max").global_batches == (64, 128, 256, 512, 1024, 2048)
     assert build(context(inventory(), 64, samples=1500), "max").global_batches == (64, 128)
 
 
-def test_shared_memory_bounds_workers():
-    host = inventory()
-    tiny = replace(host, memory=replace(host.memory, shm_free=2**20))
-    space = build(context(tiny, 64), "safe")
-    refused = space.why_not(space.context.baseline.but(num_workers=1))
-    assert "--shm-size" in refused
+SMALL, FEW = inventory(), inventory(8, 8)
+TINY_SHM = replace(SMALL, memory=replace(SMALL.memory, shm_free=2**20))
+FEW_TASKS = replace(FEW, limits=replace(FEW.limits, processes=24, processes_source="pids.max"))
+MANY_TASKS = Settings(processes=2, threads=1, interop_threads=8, num_workers=4, batch_size=32)
 
 
-def test_process_limit_bounds_threads():
-    host = inventory(8, 8)
-    few = replace(host, limits=replace(host.limits, processes=24, processes_source="pids.max"))
-    refused = build(context(few, 64), "safe").why_not(
-        Settings(processes=2, threads=1, interop_threads=8, num_workers=4, batch_size=32)
-    )
-    assert "pids.max" in refused
-
-
-def test_memory_bounds_processes():
-    host = inventory(memory=GIB)
-    refused = build(context(host, 64, parameters=50_000_000), "safe").why_not(
-        Settings(processes=2, threads=1, interop_threads=2, batch_size=32)
-    )
-    assert "the limit is 1.0 GiB" in refused
+@pytest.mark.parametrize(
+    ("where", "settings", "reason"),
+    [
+        (context(TINY_SHM, 64), context(TINY_SHM, 64).baseline.but(num_workers=1), "--shm-size"),
+        (context(FEW_TASKS, 64), MANY_TASKS, "pids.max"),
+        (
+            context(inventory(memory=GIB), 64, parameters=50_000_000),
+            Settings(processes=2, threads=1, interop_threads=2, batch_size=32),
+            "the limit is 1.0 GiB",
+        ),
+    ],
+    ids=["shared memory", "tasks", "memory"],
+)
+def test_what_the_machine_lacks_is_refused(where, settings, reason):
+    assert reason in build(where, "safe").why_not(settings)
 
 
 def test_batch_norm_keeps_its_samples():
@@ -187,16 +174,12 @@ def exchanges(found) -> set[tuple[int, str | None]]:
     return {(settings.processes, settings.backend) for settings in found}
 
 
-def test_the_first_processes_may_start_with_any_backend():
-    space = build(context(with_mpi(2, 2), 64), "safe")
-    found = [settings for _, settings in space.moves(space.context.baseline, far=True)]
+def test_backends_move_alone_and_stay_when_processes_move_and_the_first_processes_take_any():
+    alone = build(context(with_mpi(2, 2), 64), "safe")
+    found = [settings for _, settings in alone.moves(alone.context.baseline, far=True)]
     assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
-
-
-def test_backends_move_alone_and_stay_when_processes_move():
-    space = build(context(with_mpi(), 64), "safe")
     by_mpi = Settings(processes=2, threads=1, backend="mpi", batch_size=32)
-    moved = list(space.moves(by_mpi, far=True))
+    moved = list(build(context(with_mpi(), 64), "safe").moves(by_mpi, far=True))
     assert [settings.difference(by_mpi) for what, settings in moved if what == "backend"] == [
         {"backend": ("gloo", "mpi")}
     ]

@@ -20,10 +20,6 @@ FACTS = replace(
 )
 
 
-def through_json(facts: TaskFacts) -> TaskFacts:
-    return decoded(TaskFacts, json.loads(json.dumps(facts.as_dict())))
-
-
 @given(
     samples=st.none() | st.integers(0, 10**9),
     current=st.dictionaries(st.sampled_from(KNOB_NAMES), st.booleans() | st.integers() | st.text() | st.none()),
@@ -37,4 +33,4 @@ def test_any_facts_survive_json(
     facts = replace(
         FACTS, samples=samples, current=current, optimizer_impls=impls, why_not_several=refused, warnings=warnings
     )
-    assert through_json(facts) == facts
+    assert decoded(TaskFacts, json.loads(json.dumps(facts.as_dict()))) == facts

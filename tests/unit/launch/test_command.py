@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import UsageError
-from autotune.knobs.affinity import AffinityPlan
-from autotune.knobs.knob import Affinity
+from autotune.knobs.binding import AffinityPlan
+from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     PORT,

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.task import Fingerprint
 from autotune.profiles import file
 from autotune.profiles.format import (
     MOST_SPEEDUP,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotune.environment import SCRIPT_VARIABLE
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import Fingerprint
 from autotune.launch.command import ENTRY
 from autotune.runtime.entry import startup
 from autotune.scripts.apply import Order

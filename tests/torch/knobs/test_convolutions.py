@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autotune.knobs.channels_last import laid_out
+from autotune.knobs.convolutions import laid_out
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
 

@@ -1,0 +1,133 @@
+"""Convolutions: their memory layout, and cuDNN's own search for its fastest algorithms.
+
+The layout is NHWC ("channels last") for what a model with two-dimensional convolutions gets. Only the model's inputs
+are laid out, and convolutions pass the layout on. Weights, gradients, the optimizer's state and checkpoints lie as they
+always do: that costs 0 to 7 % of what converted weights would bring on CPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, unless
+from autotune.knobs.knob import ROUNDING, Context, Effect, Flag, Knob
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from autotune.knobs.model_call import Call
+
+SWITCH = "torch.backends.cudnn.benchmark = True"
+
+
+def has_image_convolutions(model: nn.Module) -> bool:
+    """Return True if ``model`` has convolutions over images."""
+    from torch import nn
+
+    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
+
+
+def laid_out(value: Any) -> Any:
+    """Return ``value`` in channels_last if it is a batch of images; the same object if it is none, or lies so."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.dim() != 4 or not value.is_floating_point():
+        return value
+    _samples, channels, height, width = value.shape
+    if channels == 1 and value.is_contiguous():  # lies both ways; convolutions go by the strides
+        return value.as_strided(value.shape, (height * width, 1, width, 1))
+    return value.contiguous(memory_format=torch.channels_last)
+
+
+def _on_model(_value: bool, model: nn.Module, _training: Training) -> Change | None:
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    from autotune.knobs.model_call import Layered, compiled_by_user
+
+    own = [p for p in model.parameters() if not is_lazy(p) and p.dim() == 4 and not p.is_contiguous()]
+    if any(weight.is_contiguous(memory_format=torch.channels_last) for weight in own):
+        return None  # the user has done so
+    if compiled_by_user(model):
+        return Refused("the script compiles its model itself")
+    if not has_image_convolutions(model):
+        return Refused("the model has no two-dimensional convolutions")
+
+    def layer(call: Call) -> Call:
+        def call_with_laid_out(*arguments: Any, **options: Any) -> Any:
+            if model.training and torch.is_grad_enabled():
+                arguments = tuple(map(laid_out, arguments))
+                options = {name: laid_out(option) for name, option in options.items()}
+            return call(*arguments, **options)
+
+        return call_with_laid_out
+
+    return Layered(model, layer)
+
+
+CHANNELS_LAST = Knob(
+    name="channels_last",
+    what="NHWC memory layout of a model's inputs",
+    offered="off, on, where the model has convolutions",
+    kind=Flag(),
+    neutral=False,
+    applied="model",
+    choices=lambda context: unless(
+        None if context.task.has_convolutions else "the model has no convolutions", False, True
+    ),
+    why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
+    effect=Effect(0.20),
+    gain=lambda settings, context: (
+        settings.channels_last * (0.02 if context.cuda and settings.precision in ("fp32", "tf32") else 0.10)
+    ),
+    changes_memory=("host", "device", "shm"),
+    keeps=ROUNDING,
+    on_model=_on_model,
+    plain=lambda _plan: "inputs = inputs.to(memory_format=torch.channels_last)",
+)
+
+
+def _cudnn_benchmark(context: Context) -> Choices:
+    reason = None
+    if not context.cuda:
+        reason = "no CUDA device"
+    elif not context.task.has_convolutions:
+        reason = "the model has no convolutions"
+    elif context.task.sample_variation > 1.5:
+        reason = "sample shapes vary: every new shape would be benchmarked again"
+    return unless(reason, False, True)
+
+
+def _start_cudnn(_value: bool, training: Training) -> Change | None:
+    """Set it; never in deterministic mode, which the user chose."""
+    import torch
+
+    if training.device.type != "cuda":
+        return Refused("no CUDA device")
+    if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
+        return Refused("deterministic algorithms are switched on")
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    return Changed(lambda: setattr(torch.backends.cudnn, "benchmark", before))
+
+
+CUDNN_BENCHMARK = Knob(
+    name="cudnn_benchmark",
+    what="let cuDNN time its algorithms",
+    offered="off, on, with a GPU and convolutions",
+    kind=Flag(),
+    neutral=False,
+    choices=_cudnn_benchmark,
+    devices=("cuda",),
+    why={True: "cuDNN keeps its fastest algorithms", False: "timing algorithms did not pay back"},
+    effect=Effect(0.08),
+    gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
+    keeps=ROUNDING,
+    start=_start_cudnn,
+    plain=lambda _plan: SWITCH,
+    export={
+        to.TRANSFORMERS: lambda plan: (to.Line(to.CODE, SWITCH),) if plan.settings.cudnn_benchmark else (),
+        to.LIGHTNING: to.argument(to.TRAINER, "benchmark", lambda settings: settings.cudnn_benchmark or None),
+    },
+)
