@@ -7,7 +7,7 @@ process tree, where each process also holds the time of its children that have e
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotune.probes import budget
@@ -54,10 +54,11 @@ class CpuTime:
     """Number of these processors."""
 
 
-def processes(system: System) -> list[Process]:
-    """Return all processes that can be seen; none on macOS, which has no ``/proc``."""
-    found = (_process(system, name) for name in system.list("/proc") if name.isdecimal())
-    return [each for each in found if each is not None]
+def processes(system: System, pids: Iterable[int] | None = None) -> list[Process]:
+    """Return those of ``pids`` that can be seen, or all processes if it is None; none on macOS, without ``/proc``."""
+    if pids is None:
+        pids = (int(name) for name in system.list("/proc") if name.isdecimal())
+    return [each for pid in pids if (each := _process(system, pid)) is not None]
 
 
 def below(seen: Sequence[Process], root: int) -> set[int]:
@@ -112,7 +113,7 @@ def may_use(system: System, pid: int, cpus: frozenset[int]) -> bool:
     return match is None or not cpus.isdisjoint(parse_cpu_list(match[1]))
 
 
-def _process(system: System, pid: str) -> Process | None:
+def _process(system: System, pid: int) -> Process | None:
     """Read ``/proc/PID/stat``, in which the name may hold any letters; None if the process has ended."""
     before, _, after = (system.read(f"/proc/{pid}/stat") or "").rpartition(")")
     fields, owner = after.split(), system.stat(f"/proc/{pid}")
@@ -120,7 +121,7 @@ def _process(system: System, pid: str) -> Process | None:
         return None
     user, kernel, children_user, children_kernel = (int(field) * TICK for field in fields[11:15])
     return Process(
-        pid=int(pid),
+        pid=pid,
         parent=int(fields[1]),
         created=int(fields[19]) * TICK,
         name=before.partition("(")[2] if owner.st_uid == system.uid() else "",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-from autotune.decoding import decoded
 
 
 @dataclass(frozen=True)
@@ -78,21 +76,3 @@ class TaskFacts:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_events(cls, events: Iterable[Mapping[str, Any]]) -> TaskFacts:
-        """Read a child's events: its facts, then what running the user's step has shown, if it came to that."""
-        first, *later = events
-        facts = decoded(cls, first["facts"])
-        told = {name: value for event in later for name, value in event.items()}
-        note = told["note"] if "note" in told else unchecked("the step failed, or takes too long")
-        return replace(
-            facts,
-            why_not_several=facts.why_not_several or told.get("why_not_several"),
-            warnings=(*facts.warnings, note) if note and not facts.why_not_several else facts.warnings,
-        )
-
-
-def unchecked(reason: str) -> str:
-    """Return a note that nobody knows whether several processes would change training."""
-    return f"not checked whether the loss is a mean over samples, which several processes rely on: {reason}"

@@ -53,7 +53,7 @@ class StudyPaths:
         return cls(root, lock)
 
     def trial(self, number: int) -> Path:
-        """Working folder of trial ``number``; also its TMPDIR."""
+        """Return the working folder of trial ``number``, which is also its TMPDIR."""
         return self.root / f"t{number}"
 
     @property

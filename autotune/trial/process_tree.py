@@ -121,7 +121,7 @@ def descendants(root: int) -> set[int]:
 
 
 def kill_tree(root: int, *, include_root: bool = True) -> None:
-    """SIGKILL ``root`` and all its descendants, and wait until none of them runs.
+    """Kill ``root`` and all its descendants by SIGKILL, and wait until none of them runs.
 
     Everything is stopped first, so that nothing forks between listing and killing. Ended children stay zombies for
     whoever waits for them.

@@ -19,8 +19,13 @@ REQUIRED = {
         "    return torch.nn.functional.cross_entropy(model(inputs), targets)"
     ),
 }
-OPTIONAL = ("build_optimizer", "collate_fn", "count_items", "CURRENT")
-PARAMETERS = {"build_model": 0, "build_dataset": 0, "compute_loss": 2, "build_optimizer": 1, "count_items": 1}
+OPTIONAL = {
+    "build_optimizer": "def build_optimizer(parameters):\n    return torch.optim.AdamW(parameters, lr=1e-3)",
+    "collate_fn": "collate_fn = None",
+    "count_items": "def count_items(batch) -> int:\n    return batch[0].numel()",
+    "CURRENT": "CURRENT = dict(batch_size=64, num_workers=0)",
+}
+"""The names of a task file, with lines that define them. A function must take as many parameters as there."""
 PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Trials start with one thread, whatever the user has set."""
@@ -70,7 +75,6 @@ class TaskFile:
     """A file that satisfies the contract as far as syntax shows."""
 
     path: Path
-    defines: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -94,13 +98,14 @@ def recognise(path: Path) -> TaskFile:
     if missing:
         lines = "\n\n".join(REQUIRED[name] for name in missing)
         raise ContractError(f"{path}: the task file lacks {_listed(missing)}. Add:\n\n{lines}\n")
-    for name, count in PARAMETERS.items():
-        if name in functions and not _accepts(functions[name], count):
-            raise ContractError(
-                f"{path}:{functions[name].lineno}: {name} must take {count} positional parameter(s). Write:\n\n"
-                f"{REQUIRED.get(name, _optional_lines(name))}\n"
-            )
-    return TaskFile(path.resolve(), tuple(name for name in (*REQUIRED, *OPTIONAL) if name in names))
+    for name, lines in (REQUIRED | OPTIONAL).items():
+        model = ast.parse(lines).body[0]
+        if name in functions and isinstance(model, ast.FunctionDef):
+            count = len(model.args.args)
+            if not _accepts(functions[name], count):
+                where = f"{path}:{functions[name].lineno}"
+                raise ContractError(f"{where}: {name} must take {count} positional parameter(s). Write:\n\n{lines}\n")
+    return TaskFile(path.resolve())
 
 
 def write_task(path: Path) -> None:
@@ -165,12 +170,6 @@ def _accepts(function: ast.FunctionDef, count: int) -> bool:
     required = positional - len(arguments.defaults)
     keyword_only = sum(1 for default in arguments.kw_defaults if default is None)
     return required <= count and keyword_only == 0 and (positional >= count or arguments.vararg is not None)
-
-
-def _optional_lines(name: str) -> str:
-    if name == "build_optimizer":
-        return "def build_optimizer(parameters):\n    return torch.optim.AdamW(parameters, lr=1e-3)"
-    return "def count_items(batch) -> int:\n    return batch[0].numel()"
 
 
 def _not_a_task(path: Path) -> str:
@@ -259,21 +258,14 @@ def recognise_target(
         UsageError: there is no such file, it is no Python, or a task file was given arguments.
         ContractError: a task file lacks something.
     """
-    if module:
-        return _visible(replace(started_script(written, arguments, module=True), network=network))
-    path = Path(written)
-    if not is_script(path):
-        if arguments:
-            raise UsageError(f"{written} is a task file, which takes no arguments: {' '.join(arguments)}")
-        return recognise(path)
-    return _visible(replace(started_script(written, arguments), network=network))
-
-
-def _visible(script: Script) -> Script:
-    """Return ``script``; raise `UsageError` if this package would hide a module of its own."""
-    if script.hides_us:
-        raise UsageError(f"{script.hides_us}, which trials would hide: give it another name to tune the script")
-    return script
+    if module or is_script(Path(written)):
+        script = replace(started_script(written, arguments, module=module), network=network)
+        if script.hides_us:
+            raise UsageError(f"{script.hides_us}, which trials would hide: give it another name to tune the script")
+        return script
+    if arguments:
+        raise UsageError(f"{written} is a task file, which takes no arguments: {' '.join(arguments)}")
+    return recognise(Path(written))
 
 
 def started_script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:

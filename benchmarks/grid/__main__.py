@@ -143,7 +143,7 @@ class Recorder:
             target_error=0.0,
             warmup_seconds=WARMUP_SECONDS,
         )
-        return judge(settings, self.runner.run(spec, self.bench.timeouts))
+        return judge(self.runner.run(spec, self.bench.timeouts))
 
 
 def _line(data: object) -> str:

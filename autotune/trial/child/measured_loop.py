@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +23,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from autotune.probes import processes
+from autotune.probes.system import System
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
@@ -31,10 +32,6 @@ from autotune.trial.child.first_steps import Recorder
 from autotune.trial.child.task import batch_length
 from autotune.trial.messages import CHECK_STEPS, TrialSpec, Without
 
-STAT = Path("/proc/stat")
-KNOWS_DELAYS = Path("/proc/thread-self/schedstat").exists()
-"""Without it what others took from a trial cannot be told from what they took beside it."""
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
@@ -56,89 +53,42 @@ class Taken:
     neighbours: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """Time of a trial's processes: ``ticks`` on a CPU, nanoseconds that each thread waited for a processor."""
-
-    ticks: int
-    delays: dict[int, int]
-    processes: int
-
-
-@dataclass(frozen=True)
-class _Processors:
-    """Ticks of all kinds, of processes, and stolen by the hypervisor; ``count`` processors."""
-
-    total: int = 0
-    used: int = 0
-    stolen: int = 0
-    count: int = 0
-
-
 class CpuContention:
     """Counts from its construction on, over the processors that this process may run on.
 
-    What is below ``root`` (the launcher of a trial: all ranks and loader workers) is its own, and so is ``root``.
+    What is below ``root`` (the launcher of a trial: all ranks and loader workers) is its own, and so is ``root``. Only
+    these processes are looked at: all of a large machine would take too long.
     """
 
-    def __init__(self, root: int) -> None:
-        self.root = root
-        self._before, self._own_before = _processors(), _tree(root)
+    def __init__(self, root: int, system: System | None = None) -> None:
+        self.root, self._system = root, system or System()
+        self._before, self._waits_before = self._now()
 
     def taken(self) -> Taken:
         """Return what others took since construction; nothing if it cannot be read."""
-        now, own = _processors(), _tree(self.root)
-        total = now.total - self._before.total
-        if total <= 0:
+        before, (now, waits) = self._before, self._now()
+        if before is None or now is None or now.clock <= before.clock:
             return Taken()
+        seconds = now.clock - before.clock
+        others, stolen = processes.taken(before, now, now.cpus)
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
-        mine = own.ticks - self._own_before.ticks + own.processes
-        others = max(0, now.used - self._before.used - mine) if process_tree.LISTS_CHILDREN else 0
-        missed = min(others, _waited(self._own_before, own)) if KNOWS_DELAYS else others
-        stolen = now.stolen - self._before.stolen
-        return Taken(min(1.0, (missed + stolen) / total), (others + stolen) / total * now.count)
+        others = max(0.0, others - len(self._own()) * processes.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
+        waited = sum(wait - self._waits_before.get(thread, 0.0) for thread, wait in waits.items()) / seconds
+        missed = min(others, waited) if waits else others
+        return Taken(min(1.0, (missed + stolen) / now.cpus), others + stolen)
 
+    def _own(self) -> list[int]:
+        return process_tree.tree(self.root) if process_tree.LISTS_CHILDREN else [self.root]
 
-def _waited(before: _Tree, now: _Tree) -> float:
-    """Return ticks that threads were ready to run and did not."""
-    delays = (delay - before.delays.get(thread, 0) for thread, delay in now.delays.items())
-    return sum(delays) * TICKS_PER_SECOND / 1e9
-
-
-def _processors() -> _Processors:
-    """Return the processors that this process may run on; none if the kernel does not list them."""
-    total = used = stolen = count = 0
-    try:
-        allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-        for line in STAT.read_text("ascii").splitlines():
-            name, *fields = line.split()
-            if name in allowed:
-                ticks = [int(value) for value in fields[:8]]
-                total, used, count = total + sum(ticks), used + sum(ticks[:3]), count + 1
-                stolen += ticks[7] if len(ticks) > 7 else 0
-    except (OSError, ValueError, AttributeError):
-        return _Processors()
-    return _Processors(total, used, stolen, count)
-
-
-def _tree(root: int) -> _Tree:
-    """Return ``root`` and the processes below it. Looking at all processes of a large machine would take too long."""
-    ticks, delays = 0, dict[int, int]()
-    found = process_tree.tree(root) if process_tree.LISTS_CHILDREN else [root]
-    for pid in found:
-        folder = process_tree.PROCESSES / str(pid)
-        try:
-            fields = (folder / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
-            delays |= {int(task.name): _delay(task) for task in (folder / "task").iterdir()}
-        except OSError:
-            continue  # ended meanwhile
-    return _Tree(ticks, delays, len(found))
-
-
-def _delay(task: Path) -> int:
-    """Return nanoseconds that a thread has waited for a processor."""
-    return int((task / "schedstat").read_text("ascii").split()[1]) if KNOWS_DELAYS else 0
+    def _now(self) -> tuple[processes.CpuTime | None, dict[str, float]]:
+        """Return the CPU time so far, and the seconds that each thread of our own has waited for a processor; no
+        threads if the kernel does not know that."""
+        waits = dict[str, float]()
+        for pid in (own := self._own()):
+            for thread in self._system.list(f"/proc/{pid}/task"):
+                if (text := self._system.read(f"/proc/{pid}/task/{thread}/schedstat")) is not None:
+                    waits[thread] = int(text.split()[1]) / 1e9
+        return processes.cpu_time(self._system, processes.processes(self._system, own), self.root), waits
 
 
 def synchronize(device: torch.device) -> None:

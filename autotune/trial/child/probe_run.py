@@ -123,8 +123,8 @@ def _before_rank_is_known(then: Callable[[], object]) -> None:
 def enter_isolation(script: Script, scratch: Path) -> Isolation:
     """Keep all that this process and its children do from now on from the user's world."""
     isolation = isolate(scratch, Path.cwd(), network=script.network)
-    for limit in (*isolation.limits, *isolation.gaps):
-        print(f"autotune: {limit}", file=sys.stderr)
+    for gap in isolation.gaps:
+        print(f"autotune: {gap}", file=sys.stderr)
     return isolation
 
 

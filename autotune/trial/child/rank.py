@@ -14,7 +14,7 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.step_recorder import StepRecorder
-from autotune.trial.child.task import LoadedTask, check_split, facts, load
+from autotune.trial.child.task import UNFINISHED, LoadedTask, check_split, facts, load, with_split
 from autotune.trial.messages import (
     Resume,
     TrialReport,
@@ -117,10 +117,10 @@ def run_rank(
 
 
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
-    """Send the facts, and then what the user's step shows: a crash of that must not cost what was sent."""
-    connection.send({"event": "facts", "facts": facts(task, seed).as_dict()})
-    why_not, note = check_split(task, seed)
-    connection.send({"event": "step_facts", "why_not_several": why_not, "note": note})
+    """Send the facts, and once more with what the user's step shows: a crash of that must not cost what was sent."""
+    found = facts(task, seed)
+    connection.send({"event": "facts", "facts": with_split(found, None, UNFINISHED).as_dict()})
+    connection.send({"event": "facts", "facts": with_split(found, *check_split(task, seed)).as_dict()})
 
 
 def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
-from autotune.knobs.task import Fingerprint, TaskFacts
-from autotune.runtime import fingerprints, loaders
-from autotune.trial.child.task import batch_length, has_convolutions, optimizer_impls, sample_size
+from autotune.knobs.task import TaskFacts
+from autotune.runtime import loaders
+from autotune.trial.child.task import batch_length, trained_facts
 
 OUR_ONE = "01"
 """Means one thread, and can be told from a 1 that the script sets itself."""
@@ -67,28 +66,16 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
     """Return the facts that the tuner needs of the script called ``name``, which iterates ``skip`` loaders before."""
     device = _device(seen)
     loader = seen.loader
-    size, variation = sample_size(loader.dataset) if loader is not None else (0, 1.0)
-    iterable = loader is not None and isinstance(loader.dataset, IterableDataset)
-    first = seen.optimizers[0] if seen.optimizers else None
+    dataset = None if loader is None else loader.dataset
     return TaskFacts(
         name=name,
-        samples=None if loader is None else loaders.length(loader.dataset),
-        iterable=iterable,
-        parameters=parameter_count(seen.models),
-        has_convolutions=any(has_convolutions(model, device) for model in seen.models),
-        has_batch_norm=any(isinstance(part, _BatchNorm) for model in seen.models for part in model.modules()),
-        optimizer=type(first).__name__ if first is not None else "none",
-        optimizer_impls=optimizer_impls(first, device) if first is not None else ("default",),
-        sample_bytes=size,
-        sample_variation=variation,
+        **trained_facts(seen.models, seen.optimizers, dataset, seen.reads, device),
         unit="samples" if counts_samples(seen) else "steps",
-        device=device,
         current=_current(seen, device),
         why_not_several=why_not_several(seen, device),
         left_out=tuple(_left_out(seen)),
         script=seen.known_by,
         skip=skip,
-        compared=_fingerprint(seen),
     )
 
 
@@ -121,21 +108,6 @@ def _says_group(file: object) -> bool:
         text = Path(str(file)).read_text(errors="replace") if str(file).endswith(".py") else ""
         return any(word in text for word in GROUP_WORDS)
     return False
-
-
-def _fingerprint(seen: Seen) -> Fingerprint:
-    """Return what is changed in training: the models that the script calls, its optimizers and the training loader."""
-    return Fingerprint(
-        tuple(dict.fromkeys(map(fingerprints.of_model, seen.models))),
-        tuple(dict.fromkeys(map(fingerprints.of_optimizer, seen.optimizers))),
-        (seen.reads,) if seen.loader is not None else (),
-    )
-
-
-def parameter_count(models: Iterable[nn.Module]) -> int:
-    """Return the number of parameters of all ``models``, each counted once."""
-    found = {id(parameter): parameter for model in models for parameter in model.parameters()}
-    return sum(parameter.numel() for parameter in found.values())
 
 
 def counts_samples(seen: Seen) -> bool:

@@ -10,7 +10,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ import torch.nn.parallel
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
@@ -30,7 +31,7 @@ from autotune.knobs.compile import tensor_shapes
 from autotune.knobs.convolutions import has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.table import KNOB_NAMES
-from autotune.knobs.task import Fingerprint, TaskFacts, unchecked
+from autotune.knobs.task import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length
 from autotune.runtime.shards import shard
@@ -54,6 +55,8 @@ CHANGED = (
 )
 RANDOM = "the loss draws random numbers, or changes from call to call"
 NOTHING = "the gradient is zero or not finite"
+UNFINISHED = "the step failed, or takes too long"
+UNCHECKED = "not checked whether the loss is a mean over samples, which several processes rely on: {}"
 
 Gradient = list[Tensor | None]
 FUNCTIONS = ("build_model", "build_dataset", "compute_loss", "build_optimizer", "collate_fn", "count_items")
@@ -78,19 +81,19 @@ class LoadedTask:
                 raise TaskContractError(f"build_dataset() must return a Dataset, got {type(self.dataset).__name__}")
         return self.dataset
 
-    def build_model(self, seed: int) -> torch.nn.Module:
+    def build_model(self, seed: int) -> nn.Module:
         """Return a new model on the trial's device, with the same initial weights for the same seed."""
         seed_everything(seed)
         model = self.module.build_model()
-        if not isinstance(model, torch.nn.Module):
+        if not isinstance(model, nn.Module):
             raise TaskContractError(f"build_model() must return a torch.nn.Module, got {type(model).__name__}")
         return model.to(self.device)
 
-    def build_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+    def build_optimizer(self, model: nn.Module) -> Optimizer:
         """Return the user's optimizer, or AdamW(lr=1e-3)."""
         build: Callable[[Any], Any] | None = getattr(self.module, "build_optimizer", None)
         optimizer = build(model.parameters()) if build else torch.optim.AdamW(model.parameters(), lr=1e-3)
-        if not isinstance(optimizer, torch.optim.Optimizer):
+        if not isinstance(optimizer, Optimizer):
             raise TaskContractError(f"build_optimizer() must return an Optimizer, got {type(optimizer).__name__}")
         return optimizer
 
@@ -116,7 +119,7 @@ class LoadedTask:
         """Return the function that makes a batch of samples."""
         return getattr(self.module, "collate_fn", None) or default_collate
 
-    def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """Return the user's loss of one batch."""
         loss = self.module.compute_loss(model, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -200,36 +203,54 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     dataset = task.build_dataset(seed)
     model = task.build_model(seed)
     optimizer = task.build_optimizer(model)
-    iterable = isinstance(dataset, IterableDataset)
     reads = fingerprints.of_loader(task.build_loader(1, seed))  # before a data set may open its file
-    size, variation = sample_size(dataset)
+    iterable = isinstance(dataset, IterableDataset)
     return TaskFacts(
         name=task.name,
-        samples=length(dataset),
-        iterable=iterable,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        has_convolutions=has_convolutions(model, task.device),
-        has_batch_norm=any(isinstance(module, _BatchNorm) for module in model.modules()),
-        optimizer=type(optimizer).__name__,
-        optimizer_impls=optimizer_impls(optimizer, task.device),
-        sample_bytes=size,
-        sample_variation=variation,
+        **trained_facts([model], [optimizer], dataset, reads, task.device),
         batch_shapes=batch_shapes(dataset, task.collate),
         unit="items" if hasattr(task.module, "count_items") else "samples",
-        device=task.device,
         current=current,
         why_not_several="an iterable dataset cannot be divided equally between processes" if iterable else None,
-        compared=Fingerprint(
-            (fingerprints.of_model(model),),
-            (fingerprints.of_optimizer(optimizer),),
-            (reads,),
-        ),
     )
 
 
-def has_convolutions(model: torch.nn.Module, device: str) -> bool:
+def trained_facts(
+    models: Sequence[nn.Module], optimizers: Sequence[Optimizer], dataset: Any, reads: str, device: str
+) -> dict[str, Any]:
+    """Return the facts of `TaskFacts` that follow from what is trained, whether a task file or a script made it.
+
+    Args:
+        models: that are trained.
+        optimizers: theirs; the first one's class counts.
+        dataset: that they are trained on; None if nobody knows it.
+        reads: fingerprint of its loader.
+        device: ``cpu`` or ``cuda``.
+    """
+    size, variation = sample_size(dataset) if dataset is not None else (0, 1.0)
+    first = optimizers[0] if optimizers else None
+    return {
+        "samples": length(dataset),
+        "iterable": isinstance(dataset, IterableDataset),
+        "parameters": sum(parameter.numel() for parameter in nn.ModuleList(models).parameters()),
+        "has_convolutions": any(has_convolutions(model, device) for model in models),
+        "has_batch_norm": any(isinstance(part, _BatchNorm) for model in models for part in model.modules()),
+        "optimizer": type(first).__name__ if first is not None else "none",
+        "optimizer_impls": optimizer_impls(first, device) if first is not None else ("default",),
+        "sample_bytes": size,
+        "sample_variation": variation,
+        "device": device,
+        "compared": Fingerprint(
+            tuple(dict.fromkeys(map(fingerprints.of_model, models))),
+            tuple(dict.fromkeys(map(fingerprints.of_optimizer, optimizers))),
+            (reads,) if dataset is not None else (),
+        ),
+    }
+
+
+def has_convolutions(model: nn.Module, device: str) -> bool:
     """Return whether a knob acts on the model's convolutions: memory layout on images, cuDNN on volumes too."""
-    volumes = any(isinstance(module, torch.nn.Conv3d) for module in model.modules())
+    volumes = any(isinstance(module, nn.Conv3d) for module in model.modules())
     return has_image_convolutions(model) or (volumes and device == "cuda")
 
 
@@ -260,7 +281,7 @@ def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
         yield dataset[index]
 
 
-def optimizer_impls(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:
+def optimizer_impls(optimizer: Optimizer, device: str) -> tuple[str, ...]:
     """Return the implementations that the optimizer's class accepts on this device, found by trying."""
     kind: Callable[..., Any] = type(optimizer)
     accepted = inspect.signature(kind).parameters
@@ -302,7 +323,7 @@ def check_split(
         return _check_split(task, seed, clock)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        return None, unchecked(f"{type(error).__name__}: {lines[0]}"[:150])
+        return None, f"{type(error).__name__}: {lines[0]}"[:150]
 
 
 def _check_split(task: LoadedTask, seed: int, clock: Callable[[], float]) -> tuple[str | None, str | None]:
@@ -324,9 +345,17 @@ def _check_split(task: LoadedTask, seed: int, clock: Callable[[], float]) -> tup
         if off <= TOLERANCE:
             continue
         if off <= NOISE_FACTOR * _relative_error(gradients.of([samples], salt=1), whole):
-            return None, unchecked(RANDOM)
+            return None, RANDOM
         return CHANGED.format(off), None
-    return None, None if compared else unchecked(NOTHING)
+    return None, None if compared else NOTHING
+
+
+def with_split(facts: TaskFacts, why_not: str | None, unknown: str | None) -> TaskFacts:
+    """Return ``facts`` with what `check_split` has found."""
+    if facts.why_not_several is not None:
+        return facts
+    notes = () if unknown is None else (UNCHECKED.format(unknown),)
+    return replace(facts, why_not_several=why_not, warnings=(*facts.warnings, *notes))
 
 
 def _batches(dataset: Any, size: int) -> Iterator[list[Any]]:

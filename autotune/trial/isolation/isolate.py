@@ -40,13 +40,11 @@ class Isolation:
     Attributes:
         way: name of the way taken.
         why_not: why not the better one.
-        limits: what a script cannot do because of it.
         gaps: what is not kept inside. No names of this machine are in there.
     """
 
     way: str
     why_not: tuple[str, ...]
-    limits: tuple[str, ...]
     gaps: tuple[str, ...]
     _nest: Nest = field(repr=False)
     _own_network: bool = field(repr=False)
@@ -93,7 +91,7 @@ def isolate(
     why_not: list[str] = []
     for way in ways:
         try:
-            nest, limits, gaps = way.enter(scratch, origin.resolve(), size)
+            nest, gaps = way.enter(scratch, origin.resolve(), size)
             break
         except OSError as error:
             why_not.append(f"{way.NAME}: {error.strerror or error}")
@@ -110,7 +108,7 @@ def isolate(
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
             os.environ.update(_proxies())
             redirected.forbid_network()
-    return Isolation(way.NAME, tuple(why_not), limits, gaps, nest, own_network)
+    return Isolation(way.NAME, tuple(why_not), gaps, nest, own_network)
 
 
 def _leave_network() -> None:

@@ -27,8 +27,6 @@ NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000
 READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC, REMOUNT, MOVE = 1, 2, 4, 8, 32, 8192
 NO_ATIME, NO_DIR_ATIME, BIND, RECURSIVE, PRIVATE, RELATIVE_ATIME = 1024, 2048, 4096, 16384, 1 << 18, 1 << 21
 DETACH = 2
-KEPT_FLAGS = {2: NO_SUID, 4: NO_DEVICES, 8: NO_EXEC, 1024: NO_ATIME, 2048: NO_DIR_ATIME, 4096: RELATIVE_ATIME}
-"""What `os.statvfs` reports of a mount -> what a remount must ask for again: a user namespace may not take it away."""
 ROOM = "room"
 """The folder in scratch or in the trial's own where a room is mounted. It is empty when seen from outside."""
 TEMPORARY = ("/tmp", "/var/tmp")
@@ -81,7 +79,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         os.chdir(before)
         return lambda path: None if below(path, (str(scratch),)) else path
 
-    return nest, tuple(world.limits.values()), ()
+    return nest, ()
 
 
 def _take_namespace() -> bool:
@@ -123,7 +121,6 @@ class World:
     Attributes:
         seen: folder in the room that shows what was seen before.
         layers: {point: folder in the room that takes what is written there}, of the overlays made so far.
-        limits: {point: what is different there}, of what could not be covered.
     """
 
     def __init__(
@@ -132,7 +129,6 @@ class World:
         self.scratch, self.room, self.mounts, self.before = str(scratch), room, mounts, before
         self.seen = f"{room}/seen"
         self.layers: dict[str, str] = {}
-        self.limits: dict[str, str] = {}
         os.makedirs(room, exist_ok=True)
         _mount("tmpfs", room, "tmpfs", NO_DEVICES, f"size={size},mode=755")
         self._in_user_namespace = _in_user_namespace()
@@ -170,29 +166,25 @@ class World:
             self._show(point, read_only=found is Treatment.READ_ONLY)
 
     def _cover(self, point: str) -> None:
-        """Put an overlay over ``point``, or over the folders in it.
+        """Put an overlay over ``point``; if that is refused, show it read only, with overlays over the folders in it.
 
-        It lies above what is seen there. The kernel stacks two overlays, and in a container the first is the
-        container's: there the folders of the script's own are put below it, each by itself.
+        The kernel stacks two overlays, and in a container the first is the container's. So the script's own is not
+        put below another: what it was made of is.
         """
-        choices = [[self.seen + point]]
+        lowers = [self.seen + point]
         if self.before is not None and point in self.before.layers:
-            choices.append([self.before.layers[point], self.before.seen + point])
+            lowers = [self.before.layers[point], self.before.seen + point]
         inside = [each for each, mount in self.mounts.items() if each != point and mount.kind != FOLDER]
         holds_mounts = any(below(each, (point,)) for each in inside)
-        for lowers in choices if not (holds_mounts and self._in_user_namespace) else ():
+        if not (holds_mounts and self._in_user_namespace):
             with contextlib.suppress(OSError):
                 self.layers[point] = self._overlay(lowers, point)
                 return
         if not os.path.lexists(self.seen + point):
             return  # it was somebody's temporary folder
         self._show(point, read_only=True)
-        if point in self.limits and os.access(point, os.W_OK):
-            raise OSError(self.limits[point])
         if holds_mounts:
             self._open_up(point)
-        else:
-            self.limits[point] = f"{point} can only be read: it cannot be below an overlay"
 
     def _open_up(self, point: str) -> None:
         """Cover the folders in ``point``, which itself can only be read."""
@@ -216,19 +208,25 @@ class World:
         links = [f"{self.room}/lower/{number}.{position}" for position in range(len(lowers))]
         for link, lower in zip(links, lowers, strict=True):
             os.symlink(os.path.relpath(lower, f"{self.room}/lower"), link)
-        folders = f"lowerdir={':'.join(links)},upperdir={upper},workdir={work}"
+        # Without an index, a layer of one overlay may lie in another whatever the kernel's default is.
+        folders = f"lowerdir={':'.join(links)},upperdir={upper},workdir={work},index=off"
         options = "userxattr" if self._in_user_namespace else "redirect_dir=on"
         _mount("overlay", target, "overlay", 0, f"{folders},{options}")
         return upper
 
     def _show(self, point: str, *, read_only: bool) -> None:
-        """Show what is seen there, as it is."""
+        """Show what is seen there, as it is.
+
+        Raises:
+            OSError: that is not permitted, and the script might write there.
+        """
         try:
             _mount(self.seen + point, point, None, BIND | RECURSIVE)
             if read_only:
                 _make_read_only(point)
-        except OSError as error:  # somebody's FUSE, which even root may not look at
-            self.limits[point] = f"{point} is left as it is: {error.strerror}"
+        except OSError:
+            if os.access(point, os.W_OK):  # else somebody's FUSE, which even root may not look at
+                raise
 
     def _own_shared_memory(self, point: str) -> None:
         """Show an empty one, with what is no shared memory but somebody's files. One that the script has begun to use
@@ -267,8 +265,9 @@ def _detach(target: str) -> None:
 
 def _make_read_only(target: str) -> None:
     """Forbid writes through the mount at ``target``; mounts below it stay as they are."""
-    has = os.statvfs(target).f_flag
-    kept = sum(flag for said, flag in KEPT_FLAGS.items() if has & said)
+    has = os.statvfs(target).f_flag  # a user namespace must ask for these again
+    kept = has & (NO_SUID | NO_DEVICES | NO_EXEC | NO_ATIME | NO_DIR_ATIME)
+    kept |= RELATIVE_ATIME if has & os.ST_RELATIME else 0
     _mount("none", target, None, REMOUNT | BIND | READ_ONLY | kept)
 
 

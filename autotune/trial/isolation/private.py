@@ -60,9 +60,8 @@ class Mount:
 Nest = Callable[[Path], Callable[[str], str | None]]
 """Called in a forked trial with its folder inside scratch: from then on, its writes are its own. Returns a function:
 name of a file before -> its name now; None for a file that is the same one."""
-Entered = tuple[Nest, tuple[str, ...], tuple[str, ...]]
-"""A way that this process has taken: how a trial nests in it, what a script cannot do because of it, and what it does
-not keep inside. No names of this machine are in the last."""
+Entered = tuple[Nest, tuple[str, ...]]
+"""A way that this process has taken: how a trial nests in it, and what it does not keep inside."""
 
 
 def treatment(path: str) -> Treatment:

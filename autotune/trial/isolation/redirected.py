@@ -66,7 +66,6 @@ MIRROR_ENTRIES, MIRROR_LEVELS, CACHE_LEVELS = 200, 3, 1
 """Folders that deep are real ones, so that there can be new files in them; those inside are links."""
 MIRROR_FILE_BYTES, MIRROR_BYTES = 2**20, 8 * 2**20
 """Copied at most, per file and in all: copying must not slow a trial's start."""
-SHARES = "trials share what the script writes by absolute paths below {}, and /dev/shm"
 UNSEEN = "in trials, what another program or a library in C writes by an absolute path lands there ({})"
 VERSION_ONLY, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, sum(1 << bit for bit in range(4, 13))
@@ -150,7 +149,8 @@ def _is_local(host: Any) -> bool:
 
 
 def enter(scratch: Path, origin: Path, size: int) -> Entered:
-    """Take this way. It is always there; nothing bounds the ``size`` of what is written.
+    """Take this way. It is always there; nothing bounds the ``size`` of what is written, and trials share what they
+    write by absolute paths below their home and to ``/dev/shm``.
 
     The folders look like the user's and can be read as theirs: files are links, small ones copies.
     """
@@ -166,7 +166,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
     except OSError as error:
         gaps = (UNSEEN.format(error.strerror or error),)
     forbid_writes(scratch)
-    return partial(_nest, scratch, private / "work"), (SHARES.format(private),), gaps
+    return partial(_nest, scratch, private / "work"), gaps
 
 
 def _folders(private: Path, scratch: Path) -> dict[str, str]:

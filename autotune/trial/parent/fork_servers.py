@@ -244,9 +244,9 @@ class ForkServerProcess:
         self._read_log()
         return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
 
-    def stacks(self) -> str:
-        """Return where a script is now: its log's end, after its processes were asked for their stacks."""
-        process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(self.process.pid))
+    def stacks(self, pid: int) -> str:
+        """Return the log's end, after all processes below ``pid`` were asked for their stacks."""
+        process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(pid))
         self.loop.wait_until(lambda: self.gone, STACK_SECONDS)
         return self.tail()
 
@@ -356,7 +356,7 @@ class ForkServers:
         )
         if reply is None:
             timed_out = not server.gone
-            stacks = server.stacks() if timed_out and script is not None else ""
+            stacks = server.stacks(server.process.pid) if timed_out and script is not None else ""
             code = server.kill()
             if timed_out and script is not None:
                 words = (

@@ -105,8 +105,8 @@ class TrialEnd:
     no_fork_reason: str | None = None
 
 
-def judge(settings: Settings, end: TrialEnd) -> Outcome:
-    """Return the outcome of a trial of ``settings`` by how it ended. Losses are judged apart, by `check_losses`."""
+def judge(end: TrialEnd) -> Outcome:
+    """Return the outcome of a trial by how it ended. Losses are judged apart, by `check_losses`."""
     report, killed = end.report, any(code < 0 for code in end.rank_codes)
     if report is not None and report.error_type is not None and not (killed and lost_its_peer(report)):
         return _raised(report, end)

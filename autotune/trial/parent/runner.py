@@ -22,7 +22,6 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
-from autotune.trial import process_tree
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
@@ -32,10 +31,9 @@ from autotune.trial.target import Script
 
 PLAIN = Settings()
 REPLY_SECONDS = 30.0
-STEP_SECONDS = (5.0, 10.0)
-"""How long the parent waits for each message about the user's step that follows the facts."""
+STEP_SECONDS = 15.0
+"""How long the parent waits for facts that the user's step shows, after the others."""
 KILL_SECONDS = 10.0
-STACK_DUMP_SECONDS = 0.3
 PATIENCE, USUAL_PATIENCE = 2.0, 15.0
 """A script may show no sign of life for so many times what it took until it trained, or these seconds."""
 MOST_SHARE, LEAST_SECONDS = 0.25, 5.0
@@ -193,8 +191,7 @@ def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None
             over = time.monotonic() >= trial.timeouts.deadline
             trial.timed_out = BUDGET_OVER if over else trial.phase
             if not over:  # every rank writes to the log where it is stuck
-                process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
-                loop.wait_until(lambda: False, STACK_DUMP_SECONDS)
+                trial.server.stacks(trial.pid)
             return
         if loop.wait(left):
             trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
@@ -256,13 +253,13 @@ class Runner:
         trial = self.start(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
-            for number, seconds in enumerate(STEP_SECONDS if steps else (), start=1):
-                trial.timeouts = replace(trial.timeouts, starting=seconds)
-                self._wait(trial, partial(trial.has_events, 1 + number))
+            if steps:
+                trial.timeouts = replace(trial.timeouts, starting=STEP_SECONDS)
+                self._wait(trial, partial(trial.has_events, 2))
         finally:
             self.stop(trial)
         if trial.events:
-            return TaskFacts.from_events(trial.events)
+            return decoded(TaskFacts, trial.events[-1]["facts"])
         raise _user_code_error(self.setup.task, self.end(trial))
 
     def _describe_script(self, *, several: bool) -> TaskFacts:

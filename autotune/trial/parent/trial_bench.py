@@ -78,7 +78,7 @@ class TrialBench:
         spec = TrialSpec(settings=settings, seed=self.seed, own=self.baseline, give_up_below=give_up_below)
         end = self.runner.run(spec, self._timeouts(settings, deadline))
         self.no_fork_reason = end.no_fork_reason
-        outcome = judge(settings, end)
+        outcome = judge(end)
         if settings == self.baseline:
             self.remember(outcome)
         same_batch = settings.global_batch == self.baseline.global_batch
@@ -101,7 +101,7 @@ class TrialBench:
     def _first_steps(self, settings: Settings, reference: Settings, path: Path, deadline: float) -> Outcome:
         spec = TrialSpec(settings=settings, seed=self.seed, own=reference, first_steps=str(path), endless=False)
         timeouts = replace(self.timeouts, stepping=max(COMPARING_SECONDS, self.timeouts.stepping), deadline=deadline)
-        return judge(settings, self.runner.run(spec, timeouts))
+        return judge(self.runner.run(spec, timeouts))
 
     def _timeouts(self, settings: Settings, deadline: float) -> Timeouts:
         """Return the timeouts of a trial. Several processes of a script run it from its start, which takes longer."""
@@ -132,7 +132,7 @@ class TrialBench:
         )
         patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
         end = self.runner.run(spec, patient)
-        return judge(settings, end), (end.report.inspection if end.report is not None else None) or {}
+        return judge(end), (end.report.inspection if end.report is not None else None) or {}
 
     @contextlib.contextmanager
     def contest(

@@ -69,11 +69,8 @@ def running(
 def running_task(task: Path) -> Iterator[Runner]:
     """A runner for a task file, in its folder; nothing of it is left."""
     paths = StudyPaths.create()
-
-    def environment(_: Settings) -> dict[str, str]:
-        return trial_environment(os.environ, paths, threads=2, memory=2**34)
-
-    with Runner(TrialSetup(task, paths, environment, task.parent)) as runner:
+    environment = trial_environment(os.environ, paths, threads=2, memory=2**34)
+    with Runner(TrialSetup(task, paths, lambda _: environment, task.parent)) as runner:
         yield runner
     assert not paths.root.exists()
 

@@ -85,7 +85,7 @@ def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 def attempt(runner: Runner, settings: Settings, *places: Affinity) -> Outcome:
     runner.setup = replace(runner.setup, binding=lambda _: AffinityPlan(tuple(CPUS), places))
     spec = TrialSpec(settings=settings, min_seconds=0.05, max_seconds=0.1, warmup_seconds=0.2)
-    return judge(settings, runner.run(spec, TIMEOUTS))
+    return judge(runner.run(spec, TIMEOUTS))
 
 
 def masks(out: Path) -> dict[str, str]:

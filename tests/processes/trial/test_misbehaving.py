@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +16,9 @@ from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.trial import process_tree
 from autotune.trial.messages import TrialSpec
-from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.judge import TrialEnd, judge
 from autotune.trial.parent.runner import Runner, Timeouts
-from autotune.trial.paths import StudyPaths
+from tests.processes.trial.running_scripts import running_task
 
 pytestmark = pytest.mark.torch
 
@@ -101,35 +98,6 @@ def marked(case: tuple[str, Settings, type[Outcome], str]) -> ParameterSet:
     return pytest.param(*case, id=f"{name}-mpi", marks=pytest.mark.mpi)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The user's folder: a name that quoting could break, a task file, data and an output folder."""
-    folder = tmp_path_factory.mktemp('user\'s "own" folder')
-    shutil.copy(Path(__file__).with_name("stub_task.py"), folder / "stub.py")
-    (folder / "out").mkdir()
-    (folder / "out" / "old.txt").write_text("kept")
-    return folder
-
-
-@contextlib.contextmanager
-def running(folder: Path) -> Iterator[Runner]:
-    paths = StudyPaths.create()
-
-    def environment(_: Settings) -> dict[str, str]:
-        return trial_environment(os.environ, paths, threads=2, memory=2**34)
-
-    with Runner(TrialSetup(folder / "stub.py", paths, environment, folder)) as runner:
-        runner.warm()
-        yield runner
-    assert not paths.root.exists()
-
-
-@pytest.fixture(scope="module")
-def runner(folder: Path) -> Iterator[Runner]:
-    with running(folder) as found:
-        yield found
-
-
 def listing(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -142,7 +110,7 @@ def shared_memory() -> set[str]:
 def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:
     (folder / "behaviour").write_text(how)
     end = runner.run(TrialSpec(settings=settings, **SHORT), TIMEOUTS.get(how, PATIENT))
-    return judge(settings, end), end
+    return judge(end), end
 
 
 def check_details(how: str, outcome: Outcome, end: TrialEnd) -> None:
@@ -184,10 +152,10 @@ def test_loader_workers_start_where_the_temporary_folder_has_a_long_name(
     long = Path(tempfile.mkdtemp(prefix="x" * 50, dir="/tmp"))
     monkeypatch.setattr("tempfile.tempdir", str(long))
     try:
-        with running(folder) as runner:
+        with running_task(folder / "stub.py") as runner:
             (folder / "behaviour").write_text("well")
             end = runner.run(TrialSpec(settings=WORKERS, **SHORT), Timeouts(starting=30.0, stepping=30.0))
-            assert isinstance(judge(WORKERS, end), Completed)
+            assert isinstance(judge(end), Completed)
     finally:
         shutil.rmtree(long)
 

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,19 +106,6 @@ class TestDescendants:
         assert pid not in process_tree.descendants(os.getpid())
         assert not process_tree.alive(pid)
 
-    def test_names_with_brackets_and_spaces_are_read_right(self, family: Family, tmp_path: Path) -> None:
-        strange = tmp_path / "a) S 1 (b"
-        strange.symlink_to(sys.executable)
-        process = subprocess.Popen(
-            [strange, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        process.stdout.readline()
-        family.pids.append(process.pid)
-        assert process.pid in process_tree.descendants(os.getpid())
-        process_tree.kill_tree(process.pid)
-        assert process.wait(PATIENCE) == -signal.SIGKILL
-        process.communicate()
-
 
 class TestTies:
     def test_a_child_dies_with_its_parent(self, family: Family) -> None:
@@ -152,3 +138,12 @@ def test_alive_and_threads_of_this_process() -> None:
     assert process_tree.alive(os.getpid())
     assert not process_tree.alive(2**22 + 1)
     assert process_tree.own_threads() == len(os.listdir("/proc/self/task")) >= 1
+
+
+def test_the_working_folder_of_a_child_shadows_no_module(tmp_path: Path) -> None:
+    for name in ("autotune", "json", "signal"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')")
+    command = process_tree.child_command("launcher", "not a number", "{}")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "the wrong module" not in done.stderr
+    assert "autotune/trial/child/launcher.py" in done.stderr, "it came as far as its arguments"

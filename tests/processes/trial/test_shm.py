@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -79,40 +79,32 @@ def python(*arguments: str, cwd: Path = ROOT, before: tuple[str, ...] = ()) -> s
     return process
 
 
-def make(folder: Path, *names: str) -> set[str]:
+def make(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).write_bytes(b"\0" * 4096)
-    return set(names)
 
 
 def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_names_with_the_trials_mark_are_removed(folder: Path) -> None:
-    make(folder, f"psm_{MARK}1a2b3c4d", f"sem.mp-{MARK}-k3_x")
-    others = make(
-        folder, "psm_1a2b3c4d", "sem.mp-k3x", "psm_autotune-x_1y-t10.1a2b", "psm_autotune-other-t1.1a2b", MARK
-    )
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == others
+MARKED = ["psm_1a2b3c4d", "sem.mp-k3x", "psm_autotune-x_1y-t10.1a2b", "psm_autotune-other-t1.1a2b", MARK]
+HELD = [f"torch_{os.getpid()}_1_0", "torch_1_2", "mpich_shm_x", "__KMP_REGISTERED_LIB_7_0", "nccl-AbC"]
 
 
-def test_what_mpi_named_after_the_trials_job_is_removed(folder: Path) -> None:
-    """Nobody held it when the trial was ended: MPI was killed while it started."""
-    others = mpi_segments(TRIAL.with_name("t99"))
-    make(folder, *mpi_segments(TRIAL), *others)
+@pytest.mark.parametrize(
+    ("own", "others"),
+    [
+        ([f"psm_{MARK}1a2b3c4d", f"sem.mp-{MARK}-k3_x"], MARKED),
+        (mpi_segments(TRIAL), mpi_segments(TRIAL.with_name("t99"))),
+        ([], HELD),
+    ],
+    ids=["the trial's mark", "MPI was killed while it started", "a pid in a name may be another container's"],
+)
+def test_what_nobody_holds_is_removed_by_its_name(folder: Path, own: Sequence[str], others: Sequence[str]) -> None:
+    make(folder, *own, *others)
     shm.Segments(TRIAL).remove()
     assert left(folder) == set(others)
-
-
-def test_what_no_process_of_the_trial_held_is_not_its_own(folder: Path) -> None:
-    """A pid in a name may be one of another container's."""
-    others = make(
-        folder, f"torch_{os.getpid()}_1_0", "torch_1_2", "mpich_shm_x", "__KMP_REGISTERED_LIB_7_0", "nccl-AbC"
-    )
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == others
 
 
 def test_what_ended_processes_held_and_made_is_removed(

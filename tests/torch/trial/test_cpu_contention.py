@@ -6,43 +6,56 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotune.probes.system import System
 from autotune.trial import process_tree
-from autotune.trial.child import measured_loop as cpu_contention
 from autotune.trial.child.measured_loop import CpuContention, Taken
 
 SPIN = "while True: pass"
 LINUX = pytest.mark.skipif(not process_tree.LISTS_CHILDREN, reason="the kernel does not list a process's children")
 
 
+class Recorded(System):
+    """A machine of two processors, of which this process may use the first; process 10 leads a trial with worker 11."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.prefix, self.proc = str(folder), folder / "proc"
+        for pid, children in ((10, "11"), (11, "")):
+            (self.proc / str(pid) / "task" / str(pid)).mkdir(parents=True)
+            (self.proc / str(pid) / "task" / str(pid) / "children").write_text(children)
+        self.record((0, 0, 0), (0, 0))
+
+    def affinity(self) -> frozenset[int]:
+        return frozenset({0})
+
+    def record(self, processors: tuple[int, int, int], own: tuple[int, int], waited: int | None = 0) -> None:
+        """Ticks used, idle and stolen of processor 0; those of the launcher and its worker; what the worker waited,
+        None if the kernel does not know."""
+        used, idle, stolen = processors
+        (self.proc / "stat").write_text(f"cpu0 {used} 0 0 {1000 + idle} 0 0 0 {stolen} 0 0\ncpu1 {99 * used} 0 0 0\n")
+        for pid, ticks in zip((10, 11), own, strict=True):
+            self.stat_of(pid, ticks)
+            schedstat = self.proc / str(pid) / "task" / str(pid) / "schedstat"
+            schedstat.write_text(f"123 {(waited or 0) * 10_000_000 if pid == 11 else 0} 4\n")
+            if waited is None:
+                schedstat.unlink()
+
+    def stat_of(self, pid: int, kernel: int, *ended: int) -> None:
+        """Ticks of one process in the kernel, and of its children that have ended."""
+        user, system = ended or (0, 0)
+        line = f"{pid} (a (b) c) S {pid - 1} 10 10 0 0 0 0 0 0 0 {kernel} 0 {user} {system} 20 0 1 0 5"
+        (self.proc / str(pid) / "stat").write_text(line)
+
+
 @pytest.fixture
-def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A /proc of two processors, of which this process may use the first; process 10 leads a trial with worker 11."""
-    monkeypatch.setattr(cpu_contention, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(process_tree, "PROCESSES", tmp_path)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    monkeypatch.setattr(process_tree, "PROCESSES", tmp_path / "proc")
     monkeypatch.setattr(process_tree, "LISTS_CHILDREN", True)
-    monkeypatch.setattr(cpu_contention, "KNOWS_DELAYS", True)
-    monkeypatch.setattr(cpu_contention, "TICKS_PER_SECOND", 100)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-    for pid, children in ((10, "11"), (11, "")):
-        (tmp_path / str(pid) / "task" / str(pid)).mkdir(parents=True)
-        (tmp_path / str(pid) / "task" / str(pid) / "children").write_text(children)
-    record(tmp_path, processors=(0, 0, 0), own=(0, 0))
-    return tmp_path
-
-
-def record(proc: Path, processors: tuple[int, int, int], own: tuple[int, int], waited: int = 0) -> None:
-    """Ticks used, idle and stolen of processor 0; those of the launcher and its worker, and what the worker waited."""
-    used, idle, stolen = processors
-    (proc / "stat").write_text(
-        f"cpu 9 9 9 9 9 9 9 9\ncpu0 {used} 0 0 {idle} 0 0 0 {stolen} 0 0\ncpu1 {99 * used} 0 0 0\n"
-    )
-    for pid, ticks in zip((10, 11), own, strict=True):
-        (proc / str(pid) / "stat").write_text(f"{pid} (a (b) c) S 1 10 10 0 0 0 0 0 0 0 {ticks} 0 0 0")
-        delay = waited * 10_000_000 if pid == 11 else 0
-        (proc / str(pid) / "task" / str(pid) / "schedstat").write_text(f"123 {delay} 4\n")
+    return Recorded(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -55,34 +68,26 @@ def record(proc: Path, processors: tuple[int, int, int], own: tuple[int, int], w
         ((60, 10, 30), (60, 0), 0, 0.3, 0.3),
         ((60, 0, 30), (0, 0), 30, 60 / 90, 88 / 90),
         ((100, 0, 0), (99, 0), 50, 0.0, 0.0),
+        ((100, 0, 0), (60, 0), None, 0.38, 0.38),
         ((0, 0, 0), (0, 0), 0, 0.0, 0.0),
     ],
-    ids=["own", "waits", "yields in part", "beside", "stolen", "both", "own threads", "no time"],
+    ids=["own", "waits", "yields in part", "beside", "stolen", "both", "own threads", "waits unknown", "no time"],
 )
 def test_what_others_used_is_missed_as_far_as_threads_waited(
-    proc: Path, processors: tuple[int, int, int], own: tuple[int, int], waited: int, lost: float, neighbours: float
+    machine: Recorded, processors: Any, own: tuple[int, int], waited: int | None, lost: float, neighbours: float
 ) -> None:
-    others = CpuContention(root=10)
-    record(proc, processors, own, waited)
+    others = CpuContention(10, machine)
+    machine.record(processors, own, waited)
     assert others.taken() == Taken(pytest.approx(lost), pytest.approx(neighbours))
 
 
-def test_a_worker_that_has_ended_stays_our_own(proc: Path) -> None:
-    record(proc, (50, 0, 0), (10, 40))
-    others = CpuContention(root=10)
-    (proc / "10" / "task" / "10" / "children").write_text("")
-    record(proc, (100, 0, 0), (10, 40))
-    (proc / "10" / "stat").write_text("10 (a) S 1 10 10 0 0 0 0 0 0 0 20 0 60 20")
+def test_a_worker_that_has_ended_stays_our_own(machine: Recorded) -> None:
+    machine.record((50, 0, 0), (10, 40))
+    others = CpuContention(10, machine)
+    (machine.proc / "10" / "task" / "10" / "children").write_text("")
+    machine.record((100, 0, 0), (10, 40))
+    machine.stat_of(10, 20, 60, 20)
     assert others.taken() == Taken()
-
-
-def test_without_the_times_of_waiting_all_that_others_used_is_missed(
-    proc: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_contention, "KNOWS_DELAYS", False)
-    others = CpuContention(root=10)
-    record(proc, (100, 0, 0), (60, 0))
-    assert others.taken() == Taken(pytest.approx(0.38), pytest.approx(0.38))
 
 
 MEASURE = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from dataclasses import replace
 from typing import Any
@@ -12,12 +14,14 @@ from autotune.knobs.precision import PRECISION
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.trial.isolation import redirected as guard
 from autotune.trial.messages import TrialReport
 from autotune.trial.parent.judge import (
     OTHER_BATCH_TOLERANCE,
     SHM_FULL,
     TrialEnd,
     check_losses,
+    explain,
     judge,
     loss_tolerance,
     most_telling,
@@ -26,7 +30,6 @@ from autotune.trial.parent.judge import (
 )
 
 OWN = Settings(threads=1, batch_size=8)
-FP16 = OWN.but(precision="fp16")
 MEASURED = Measurement((Block(80, 1.0, 10), Block(80, 1.0, 10)), warmup_seconds=0.3, warmup_steps=5)
 GOOD = TrialReport(measurement=MEASURED, losses=(1.0, 0.9, 0.8))
 LOST_PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
@@ -126,21 +129,21 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
 
 @pytest.mark.parametrize(("end", "outcome"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_ends_and_what_is_made_of_them(end: TrialEnd, outcome: Outcome) -> None:
-    assert judge(OWN, end) == outcome
+    assert judge(end) == outcome
 
 
 @pytest.mark.parametrize(
     "signum", [*(s for s in signal.Signals if s not in (signal.SIGBUS, signal.SIGKILL)), signal.SIGRTMIN + 1]
 )
 def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
-    outcome = judge(OWN, ended(None, -signum))
+    outcome = judge(ended(None, -signum))
     assert isinstance(outcome, Crashed)
     assert "ended by " in outcome.reason
 
 
 def test_what_a_completed_trial_cost_and_left_is_kept() -> None:
     report = TrialReport(measurement=replace(MEASURED, steady=False), losses=(1.0,), notes=("mine",))
-    outcome = judge(OWN, ended(report, seconds=3.0, start_seconds=1.0, leftovers=2))
+    outcome = judge(ended(report, seconds=3.0, start_seconds=1.0, leftovers=2))
     assert isinstance(outcome, Completed)
     assert (outcome.seconds, outcome.start_seconds, outcome.losses) == (3.0, 1.0, (1.0,))
     mine, left, unsteady = outcome.notes
@@ -220,7 +223,7 @@ class TestOutOfMemory:
 
     @pytest.mark.parametrize(("kind", "text", "where"), TEXTS)
     def test_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
-        outcome = judge(OWN, ended(raised(kind, text), 1))
+        outcome = judge(ended(raised(kind, text), 1))
         assert isinstance(outcome, OutOfMemory)
         assert outcome.where == where
         assert outcome.detail == "Traceback"
@@ -243,7 +246,7 @@ class TestOutOfMemory:
     )
     def test_the_class_decides_before_the_text(self, kind: str, text: str) -> None:
         assert out_of_memory(kind, text) is None
-        assert isinstance(judge(OWN, ended(raised(kind, text), 1)), Crashed)
+        assert isinstance(judge(ended(raised(kind, text), 1)), Crashed)
 
 
 class TestLostPeers:
@@ -265,7 +268,7 @@ class TestScaler:
     )
     def test_at_most_a_tenth_may_be_skipped(self, skipped: int, kind: type[Outcome]) -> None:
         report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=skipped))
-        assert type(judge(FP16, ended(report))) is kind
+        assert type(judge(ended(report))) is kind
 
 
 class TestLosses:
@@ -323,3 +326,50 @@ class TestLosses:
 )
 def test_short(text: str, line: str) -> None:
     assert short(text) == line
+
+
+NETWORK = [
+    ("socket.gaierror", "[Errno -3] Temporary failure in name resolution"),
+    ("urllib.error.URLError", "<urlopen error [Errno -2] Name or service not known>"),
+    ("requests.exceptions.ConnectionError", "HTTPSConnectionPool(host='x'): Max retries exceeded with url: /"),
+    ("huggingface_hub.errors.OfflineModeIsEnabled", "Cannot reach https://huggingface.co: offline mode is enabled."),
+    ("huggingface_hub.errors.LocalEntryNotFoundError", "Cannot find the requested files in the disk cache"),
+    ("OSError", "We couldn't connect to 'https://huggingface.co' to load the files"),
+    ("ConnectionError", "Couldn't reach 'imdb' on the Hub (OfflineModeIsEnabled)"),
+    ("OSError", "[Errno 101] Network is unreachable"),
+    ("PermissionError", f"[Errno 13] {guard.NETWORK}: 'example.org'"),
+    ("RuntimeError", "curl: (6) Could not resolve host: example.org"),
+    ("botocore.exceptions.ProxyConnectionError", "Failed to connect to proxy URL: http://127.0.0.1:9"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), NETWORK)
+def test_a_script_that_wants_the_network_is_told_how_to_get_it(kind: str, text: str) -> None:
+    assert "--allow-network" in (explain(kind, text, network=False, room=2**30) or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "word"),
+    [
+        ("OSError", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "1.5 GiB"),
+        ("OSError", OSError(errno.EROFS, os.strerror(errno.EROFS), "/run/x"), "only read"),
+        ("OSError", OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW), "/data/x"), "another user"),
+        ("OSError", OSError(errno.EXDEV, os.strerror(errno.EXDEV), "runs"), "moves a folder"),
+        ("PermissionError", PermissionError(errno.EACCES, guard.WRITE, "/data/x"), "outside its working folder"),
+    ],
+)
+def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, word: str) -> None:
+    assert word in (explain(kind, str(error), network=False, room=3 * 2**29) or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("ValueError", "expected 3 channels, got 4"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'train.csv'"),
+        ("PermissionError", "[Errno 13] Permission denied: '/root/x'"),
+        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_an_error_of_the_scripts_own_is_left_to_speak_for_itself(kind: str, text: str) -> None:
+    assert explain(kind, text, network=False, room=2**30) is None

@@ -47,7 +47,7 @@ def refused(folder: Path, text: str | bytes, kind: type[UsageError] = ContractEr
 
 class TestRecognised:
     def test_the_template_of_init(self, tmp_path: Path) -> None:
-        assert task(tmp_path, NEW_TASK).defines == (*REQUIRED, "CURRENT")
+        assert task(tmp_path, NEW_TASK).name == "my_model"
 
     def test_without_running_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         canary = tmp_path / "canary"
@@ -71,7 +71,7 @@ class TestRecognised:
         ids=["import", "aliases", "assigned", "unpacked", "if", "try", "with and class"],
     )
     def test_however_it_is_bound_at_the_top_level(self, tmp_path: Path, text: str) -> None:
-        assert task(tmp_path, text).defines == tuple(REQUIRED)
+        assert task(tmp_path, text).path == tmp_path / "my_model.py"
 
     @pytest.mark.parametrize(
         "signature",
@@ -84,7 +84,7 @@ class TestRecognised:
     )
     def test_parameters_that_fit(self, tmp_path: Path, signature: str) -> None:
         text = f"def build_model(size=3): ...\ndef build_dataset(*a): ...\ndef {signature}: ..."
-        assert task(tmp_path, text).defines == tuple(REQUIRED)
+        assert task(tmp_path, text).path == tmp_path / "my_model.py"
 
     @pytest.mark.parametrize(
         "data",
@@ -97,7 +97,7 @@ class TestRecognised:
         ids=["byte order mark", "latin-1", "utf-8", "windows lines"],
     )
     def test_in_any_encoding_that_python_reads(self, tmp_path: Path, data: bytes) -> None:
-        assert task(tmp_path, data).defines == tuple(REQUIRED)
+        assert task(tmp_path, data).path == tmp_path / "my_model.py"
 
 
 class TestRefused:
@@ -183,9 +183,7 @@ def test_a_script_keeps_its_arguments_to_the_letter(elsewhere: Path) -> None:
 
 def test_a_task_file_takes_no_arguments() -> None:
     Path("model.py").write_text(WHOLE)
-    assert recognise_target("model.py") == TaskFile(
-        Path("model.py").resolve(), ("build_model", "build_dataset", "compute_loss")
-    )
+    assert recognise_target("model.py") == TaskFile(Path("model.py").resolve())
     with pytest.raises(UsageError, match="takes no arguments: --epochs 3"):
         recognise_target("model.py", ["--epochs", "3"])
 

@@ -32,7 +32,7 @@ MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
 
-TARGET = TaskFile(Path("model.py"), ())
+TARGET = TaskFile(Path("model.py"))
 
 
 @pytest.fixture(autouse=True)
