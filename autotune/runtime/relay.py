@@ -67,7 +67,7 @@ class Relay:
         return self._latest.steps if self._latest is not None else 0
 
     def items(self, source: Iterable[Any]) -> Iterator[Any]:
-        """The items of a pass that begins now. ``source`` is iterated on rank 0 only."""
+        """Return the items of a pass that begins now. ``source`` is iterated on rank 0 only."""
         begun = self._since_the_step()
         idle = next((each for each in begun if not each.read_now), None)
         if idle is None:
@@ -158,7 +158,7 @@ class _Pass:
         return chunk
 
     def _publish(self, number: int, content: Any, drawn: bytes | None) -> None:
-        """Items or, as text, an error; and where random numbers stand, if any were drawn or the pass begins."""
+        """Leave items or, as text, an error; and where random numbers stand, if any were drawn or the pass begins."""
         self._chunks = number + 1
         self.relay.store.set(self._key(number), pickle.dumps((content, drawn), protocol=pickle.HIGHEST_PROTOCOL))
 

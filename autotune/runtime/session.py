@@ -447,7 +447,7 @@ def load(
 
 
 def _close_at_exit(session: Session) -> None:
-    """Close; where another process has failed meanwhile, that one's own error tells more."""
+    """Close; if another process has failed meanwhile, its own error explains more."""
     try:
         session._close(failed=hasattr(sys, "last_value"))  # an error that nobody caught
     except RuntimeError as error:

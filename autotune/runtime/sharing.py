@@ -180,7 +180,7 @@ class Sharing:
         return Passing(begin(), move) if move is not None else begin()
 
     def _shared(self, loader: DataLoader[Any], move: Callable[[Any], Any] | None) -> _Shared:
-        """All ranks get their parts of rank 0's batches; rank 0's own ones if the data have no indices or differ."""
+        """Give all ranks their parts of rank 0's batches; whole ones if the data have no indices or differ."""
         reason = None
         if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
             reason = NO_INDICES

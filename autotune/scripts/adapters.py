@@ -90,7 +90,7 @@ def _lightnings_batches(loop: Any) -> float:
     return float(loop.trainer.estimated_stepping_batches * loop.trainer.accumulate_grad_batches)
 
 
-BATCHES: Mapping[str, Callable[[Any], float]] = {
+BATCHES_OF_RUN: Mapping[str, Callable[[Any], float]] = {
     "transformers.trainer": _trainers_batches,
     "lightning.pytorch.loops.training_epoch_loop": _lightnings_batches,
     "pytorch_lightning.loops.training_epoch_loop": _lightnings_batches,
@@ -166,7 +166,7 @@ def several_processes() -> str:
 def steps_of_run(stack: Sequence[FrameType]) -> int | None:
     """Return how many batches the whole run takes, if a framework in ``stack`` knows it."""
     for frame in stack:
-        known = BATCHES.get(frame.f_globals.get("__name__", ""))
+        known = BATCHES_OF_RUN.get(frame.f_globals.get("__name__", ""))
         if known is not None and "self" in frame.f_locals:
             with contextlib.suppress(Exception):  # another version of the framework
                 return int(known(frame.f_locals["self"]))
