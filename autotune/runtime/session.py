@@ -367,7 +367,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             if self.level == "max":
                 self._notes.not_applied("batch_size", "the loader makes batches of its own")
             return
-        alone = self._moves and sharing.own_share(loader, self.world_size) is None
+        alone = self._moves and not sharing.divides_itself(loader, self.world_size)
         ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
         reason = _why_not_resized(loader, wanted)
