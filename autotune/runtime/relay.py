@@ -23,7 +23,7 @@ import torch
 from autotune.runtime import random_state
 
 KEPT_STEPS = 16
-"""Optimizer steps after which rank 0 deletes what it has published: all ranks take the same steps."""
+"""Optimizer steps after which rank 0 deletes what it has read itself: all ranks take the same steps."""
 
 
 class Relay:
@@ -51,7 +51,7 @@ class Relay:
         self.steps, self.ahead, self.generator = steps, ahead, generator
         self._begun: list[Pass] = []
         """Since the last optimizer step."""
-        self._published: deque[tuple[int, str]] = deque()
+        self._read: deque[tuple[int, str]] = deque()
 
     def begin(self, reader: object, source: Callable[[], Iterable[Any]]) -> Pass:
         """Return the pass that ``reader`` begins now, and reads as long as it is alive.
@@ -73,11 +73,14 @@ class Relay:
         return idle
 
     def publish(self, key: str, content: Any) -> None:
-        """Leave ``content`` for the other ranks, and delete what is old."""
-        while self._published and self._published[0][0] < self.steps() - KEPT_STEPS:
-            self.store.delete_key(self._published.popleft()[1])
-        self._published.append((self.steps(), key))
+        """Leave ``content`` for the other ranks, and delete what they have read long ago."""
+        while self._read and self._read[0][0] < self.steps() - KEPT_STEPS:
+            self.store.delete_key(self._read.popleft()[1])
         self.store.set(key, pickle.dumps(content, protocol=pickle.HIGHEST_PROTOCOL))
+
+    def was_read(self, key: str) -> None:
+        """Note that rank 0 needs what it has published as ``key`` no more."""
+        self._read.append((self.steps(), key))
 
 
 class Pass:
@@ -117,16 +120,16 @@ class Pass:
         return chunk
 
     def _next(self, number: int) -> list[Any]:
-        """Read chunk ``number`` of a settled order, and publish the one after it: a rank that is ahead may wait for
-        that."""
+        """Read chunk ``number``. Of a settled order publish the next one, too: a rank that is ahead may wait for it."""
         chunk = self._ready.pop(number) if number in self._ready else self._produce(number)
+        self._relay.was_read(self._key(number))
         if chunk and self._relay.ahead > 1:
             self._ready[number + 1] = self._produce(number + 1)
         return chunk
 
     def _produce(self, number: int) -> list[Any]:
         """Publish items or, as text, an error; and the random numbers' state, if any were drawn or the pass begins."""
-        relay, key = self._relay, f"{self._name}/{number}"
+        relay, key = self._relay, self._key(number)
         before = random_state.read(relay.generator)
         try:
             if self._items is None:
@@ -134,15 +137,23 @@ class Pass:
             chunk = list(islice(self._items, relay.ahead))
         except BaseException as error:
             relay.publish(key, (f"{type(error).__name__}: {error}", None))
+            relay.was_read(key)
             raise
         after = random_state.read(relay.generator)
         relay.publish(key, (chunk, after if number == 0 or after != before else None))
         return chunk
 
     def _receive(self, number: int) -> list[Any]:
-        content, drawn = pickle.loads(self._relay.store.get(f"{self._name}/{number}"))
+        content, drawn = pickle.loads(self._relay.store.get(self._key(number)))
         if isinstance(content, str):
             raise RuntimeError(f"rank 0 could not read its data: {content}")
         if drawn is not None:
             random_state.write(drawn, self._relay.generator)
         return list(content)
+
+    def _key(self, number: int) -> str:
+        return f"{self._name}/{number}"
+
+    def __del__(self) -> None:
+        for number in self._ready:
+            self._relay.was_read(self._key(number))
