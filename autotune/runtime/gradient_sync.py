@@ -250,7 +250,7 @@ class GradientSync:
         return (arguments, options | {"closure": shared}) if options else ((arguments[0], shared), options)
 
     def _shared_closure(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """The closure's loss is that of the global batch: by it the optimizer may decide how often to call it."""
+        """Return a closure whose loss is the global batch's: by it the optimizer may decide how often to call it."""
 
         def shared() -> Any:
             self._fresh.discard(optimizer)

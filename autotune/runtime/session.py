@@ -235,13 +235,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     @property
     def part(self) -> Part:
-        """This process's part of the current batch. Losses times ``part.weight``, averaged over processes, are the loss
-        of the global batch."""
+        """Return this process's part of the current batch. Losses times ``part.weight``, averaged over processes, are
+        the loss of the global batch."""
         return self._progress.part
 
     @property
     def not_applied(self) -> tuple[tuple[str, str], ...]:
-        """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
+        """Return ``(knob, reason)`` for whatever was asked and is not in force, read back now."""
         reasons = dict(self._notes.reasons)
         if self.settings is not None and not self._moves:
             reasons |= processes.why_not_of_script(self.settings)
@@ -253,7 +253,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     @property
     def skipped_steps(self) -> int:
-        """Optimizer steps that the gradient scaler skipped."""
+        """Return the optimizer steps that the gradient scaler skipped."""
         self._precision.settle()
         return self._precision.skipped_steps
 
