@@ -125,7 +125,7 @@ def decide(
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:
-    """The level to apply, and what to say where it is not the one ``wanted``. Never a higher one."""
+    """Return the level to apply, and a note if it is not the one ``wanted``. Never a higher one."""
     if wanted is None or wanted in profile.levels:
         return wanted or profile.recommended, ()
     if wanted not in LEVELS:
@@ -171,7 +171,7 @@ def _as_started(
 
 
 def _script() -> Path | None:
-    """The running script; None in notebooks and prompts."""
+    """Return the running script; None in notebooks and prompts."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     return Path(path) if path else None
 

@@ -6,12 +6,15 @@ import enum
 import hashlib
 from collections.abc import Callable, Mapping
 from mmap import mmap
+from types import ModuleType
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from autotune.runtime.fingerprints import objects
 
 MOST_ITEMS, MOST_BYTES = 20_000, 2**30
 """So much is looked at in all."""
@@ -104,27 +107,15 @@ class Walk:
 
 def _is_handle(value: Any) -> bool:
     """Return whether ``value`` is a file, archive or database: what workers that are forked would share."""
-    if isinstance(value, Dataset | mmap) or not callable(getattr(value, "close", None)):
+    if isinstance(value, Dataset | mmap | type | ModuleType) or not callable(getattr(value, "close", None)):
         return False
     return hasattr(value, "fp") or not type(value).__module__.startswith("PIL.")  # images in memory close, too
 
 
 def open_file(value: Any) -> str:
     """Return the class of a file, archive or database that nested ``value`` holds open; empty if it holds none."""
-    seen: dict[int, Any] = {}
-    stack = [value]
-    while stack and len(seen) < MOST_ITEMS:
-        each = stack.pop()
-        if id(each) in seen or isinstance(each, Tensor | numpy.ndarray | str | bytes | type):
-            continue
-        seen[id(each)] = each
+    for each in objects([value]):
         is_closed = getattr(each, "closed", False) or getattr(each, "fp", each) is None
         if _is_handle(each) and not is_closed:
             return type(each).__name__
-        if isinstance(each, Mapping):
-            stack += each.values()
-        elif isinstance(each, list | tuple):
-            stack += each
-        elif hasattr(each, "__dict__") and not callable(each):
-            stack += vars(each).values()
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
@@ -24,6 +25,7 @@ NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_
 MOST_OBJECTS = 2000
 MOST_ITEMS = 50
 """Of a list or dictionary: its items are mostly alike."""
+CONTAINERS = (list, tuple, set, frozenset)
 ATOMS = (str, bytes, int, float, complex, bool, type(None), Tensor, nn.Module)
 
 
@@ -82,34 +84,46 @@ def _numbered(values: Iterable[int]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def _code(roots: Iterable[Any]) -> Iterator[str]:
-    """Yield each class and function that ``roots`` are made of, with a digest of its code, and the flags set."""
-    seen: set[int] = set()
-    stack, kept = list(roots), []
+def objects(roots: Iterable[Any]) -> Iterator[Any]:
+    """Yield each object that ``roots`` are made of, functions and classes too, but for `ATOMS`."""
+    seen: dict[int, Any] = {}  # holds the objects, so that no number is given twice
+    stack = list(roots)
     while stack and len(seen) < MOST_OBJECTS:
         value = stack.pop()
         if isinstance(value, ATOMS) or id(value) in seen:
             continue
-        seen.add(id(value))
-        kept.append(value)  # so that no number is given twice
+        seen[id(value)] = value
+        yield value
+        stack += _made_of(value)
+
+
+def _made_of(value: Any) -> Iterable[Any]:
+    if isinstance(value, type):
+        return ()
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+        return (*cells, *(value.__defaults__ or ()))
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    if isinstance(value, Mapping):
+        return itertools.islice(value.values(), MOST_ITEMS)
+    if isinstance(value, CONTAINERS):
+        return itertools.islice(value, MOST_ITEMS)
+    return type(value), *getattr(value, "__dict__", {}).values()
+
+
+def _code(roots: Iterable[Any]) -> Iterator[str]:
+    """Yield each class and function that ``roots`` are made of, with a digest of its code, and the flags set."""
+    for value in objects(roots):
         if isinstance(value, type):
             yield _of_class(value)
         elif isinstance(value, FunctionType):
             yield f"{value.__qualname__} {_of_code(value.__code__)}"
-            stack += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
-            stack += value.__defaults__ or ()
-        elif isinstance(value, MethodType):
-            stack += [value.__func__, value.__self__]
-        elif isinstance(value, functools.partial):
-            stack += [value.func, *value.args, *value.keywords.values()]
-        elif isinstance(value, Mapping):
-            stack += [item for _key, item in zip(range(MOST_ITEMS), value.values(), strict=False)]
-        elif isinstance(value, list | tuple | set | frozenset):
-            stack += [item for _key, item in zip(range(MOST_ITEMS), value, strict=False)]
-        else:
-            own = vars(value) if hasattr(value, "__dict__") else {}
+        elif not isinstance(value, (MethodType, functools.partial, Mapping, *CONTAINERS)):
+            own = getattr(value, "__dict__", {})
             yield f"{type(value).__qualname__} {sorted(name for name, flag in own.items() if flag is True)}"
-            stack += [type(value), *own.values()]
 
 
 def _is_full(cell: Any) -> bool:

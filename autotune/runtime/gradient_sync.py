@@ -172,7 +172,7 @@ class GradientSync:
         if copied and self.progress.steps < 2 and from_rank_zero(copied, self.device):
             self.notes.add(BUFFERS)
         number = LAST if self._done else self.progress.batch
-        while not average(parameters, norms, copied, number, write=not self._done):
+        while not average(parameters, norms, copied, number, device=self.device, write=not self._done):
             self._parted = True
             if number < _largest(number, self.device):
                 for parameter in parameters:
@@ -183,8 +183,7 @@ class GradientSync:
         if self._parted:
             self._share_rates()
         steps = self.progress.steps
-        looks = self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0
-        if looks:
+        if self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0:
             trained = self._trained()
             if from_rank_zero(trained, self.device):
                 self._drifting = True
@@ -251,7 +250,7 @@ class GradientSync:
         return (arguments, options | {"closure": shared}) if options else ((arguments[0], shared), options)
 
     def _shared_closure(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """The closure's loss is that of the global batch: by it the optimizer may decide how often to call it."""
+        """Return a closure whose loss is the global batch's: by it the optimizer may decide how often to call it."""
 
         def shared() -> Any:
             self._fresh.discard(optimizer)
@@ -284,6 +283,7 @@ def average(
     copied: Sequence[Tensor] = (),
     number: int = 0,
     *,
+    device: torch.device,
     write: bool = True,
 ) -> bool:
     """Average the gradients of ``parameters`` over all processes, in place, and the values of ``norms``.
@@ -296,80 +296,57 @@ def average(
         norms: averaged too.
         copied: take rank 0's values.
         number: of this process's batch.
+        device: carries the message.
         write: put the results in place.
 
     Returns:
         Whether all processes average the same batch. If they do not, nothing is changed.
     """
+    world, short = dist.get_world_size(), number % COUNTED
     with torch.no_grad():
-        groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
         trained = [p for p in parameters if p.is_leaf and p.requires_grad and not is_lazy(p)]
-        for place, tensors in enumerate((trained, norms, copied)):
-            for tensor in tensors:
-                groups.setdefault((tensor.device, tensor.dtype), ([], [], []))[place].append(tensor)
-        wide = next((key for key in groups if key[1] in (torch.float32, torch.float64)), None)
-        if wide is None:
-            header = _numbered(number, next(iter(groups))[0] if groups else torch.device("cpu"), torch.float32)
-            dist.all_reduce(header)
-            if not _is_same(header):
-                return False
-        for key in sorted(groups, key=lambda key: key != wide):
-            if not _exchange(*groups[key], number if key == wide else None, write):
-                return False
+        small = [p for p in trained if not _travels_alone(p)]
+        shares = [norm / world for norm in norms]
+        shares += [buffer if dist.get_rank() == 0 else torch.zeros_like(buffer) for buffer in copied]
+        flags = [short, short**2, *(p.grad is not None for p in trained), *map(_is_sparse, trained)]
+        (total, squares, *counts), sums = _sums(flags, [*map(_dense, small), *shares], device)
+        if total**2 != squares * world:  # the numbers are not all one
+            return False
+        anywhere = {id(p) for p, count in zip(trained, counts, strict=False) if count}
+        sparse = {id(p) for p, count in zip(trained, counts[len(trained) :], strict=True) if count}
+        large = [p for p in trained if _travels_alone(p) and id(p) in anywhere - sparse]
+        wholes = _added_up([_dense(parameter).contiguous() for parameter in large])
+        if write:
+            for parameter, whole in zip((*small, *large), (*sums[: len(small)], *wholes), strict=True):
+                if id(parameter) in anywhere - sparse:
+                    _put(parameter, whole.div_(world))
+            for buffer, value in zip((*norms, *copied), sums[len(small) :], strict=True):
+                buffer.copy_(value)
+        for parameter in trained:
+            if id(parameter) in sparse:
+                _average_rows(parameter, world)
     return True
 
 
-def _exchange(
-    parameters: list[Tensor], norms: list[Tensor], copied: list[Tensor], number: int | None, write: bool
-) -> bool:
-    """Average tensors of one type: in one message what is small, then each large or sparse gradient that any process
-    has."""
-    world, kind = dist.get_world_size(), (*parameters, *norms, *copied)[0]
-    header = torch.empty(0, dtype=kind.dtype, device=kind.device)
-    if number is not None:
-        header = _numbered(number, kind.device, kind.dtype)
-    flags = [[p.grad is not None for p in parameters], [_is_sparse(p) for p in parameters]]
-    present = torch.tensor(flags, dtype=kind.dtype, device=kind.device).view(-1)
-    small = [p for p in parameters if p.numel() < LARGE]
-    first = [b if dist.get_rank() == 0 else torch.zeros_like(b) for b in copied]
-    parts = [header, present, *map(_dense, small), *norms, *first]
-    message = torch.cat([part.reshape(-1) for part in parts])
+def _sums(flags: list[int], values: list[Tensor], device: torch.device) -> tuple[list[float], list[Tensor]]:
+    """Return sums over all processes, by one message; those of 16-bit numbers in 32 bits."""
+    wide = torch.float64 if any(value.dtype is torch.float64 for value in values) else torch.float32
+    parts = [torch.tensor(flags, dtype=wide), *(value.detach().reshape(-1) for value in values)]
+    message = torch.cat([part.to(device, wide) for part in parts])
     dist.all_reduce(message)
-    numbers, counts, *results = torch.split(message, [part.numel() for part in parts])
-    if number is not None and not _is_same(numbers):
-        return False
-    counted = counts.abs().view(2, -1).tolist()
-    anywhere, sparse = ({id(p) for p, n in zip(parameters, each, strict=True) if n > 0} for each in counted)
-    large = [p for p in parameters if p.numel() >= LARGE and id(p) in anywhere - sparse]
-    wholes = [_dense(parameter).contiguous() for parameter in large]
+    counts, *sums = torch.split(message, [len(part) for part in parts])
+    return counts.tolist(), [part.view(value.shape) for part, value in zip(sums, values, strict=True)]
+
+
+def _added_up(wholes: list[Tensor]) -> list[Tensor]:
+    """Return ``wholes``, added up in place over all processes at the same time."""
     for work in [dist.all_reduce(whole, async_op=True) for whole in wholes]:
         work.wait()
-    if write:
-        averaged = [p for p in small if id(p) in anywhere - sparse]
-        gradients = {id(p): part for p, part in zip(small, results, strict=False)}
-        for parameter in averaged:
-            _put(parameter, gradients[id(parameter)].div_(world).view(parameter.shape))
-        for parameter, whole in zip(large, wholes, strict=True):
-            _put(parameter, whole.div_(world))
-        for buffer, part in zip(norms, results[len(small) :], strict=False):
-            buffer.copy_(part.div_(world).view(buffer.shape))
-        for buffer, part in zip(copied, results[len(small) + len(norms) :], strict=True):
-            buffer.copy_(part.view(buffer.shape))
-    for parameter in parameters:
-        if id(parameter) in sparse:
-            _average_rows(parameter, world)
-    return True
+    return wholes
 
 
-def _numbered(number: int, device: torch.device, kind: torch.dtype) -> Tensor:
-    short = number % COUNTED
-    return torch.tensor([short, short**2], dtype=kind, device=device)
-
-
-def _is_same(sums: Tensor) -> bool:
-    """Return whether a number, of which the sum and the sum of squares over all processes are given, is one."""
-    total, squares = sums.tolist()
-    return bool(total**2 == squares * dist.get_world_size())
+def _travels_alone(parameter: Tensor) -> bool:
+    return parameter.numel() >= LARGE or parameter.is_complex()
 
 
 def _largest(number: int, device: torch.device) -> int:
@@ -389,8 +366,7 @@ def _average_rows(parameter: Tensor, world: int) -> None:
     rows = torch.zeros(len(parameter), dtype=parameter.dtype, device=parameter.device)
     if parameter.grad is not None:
         rows[parameter.grad.coalesce().indices()[0] if _is_sparse(parameter) else slice(None)] = 1
-    for work in [dist.all_reduce(each, async_op=True) for each in (whole, rows)]:
-        work.wait()
+    _added_up([whole, rows])
     indices = rows.abs().nonzero().view(1, -1)
     parameter.grad = torch.sparse_coo_tensor(indices, whole.div_(world)[indices[0]], parameter.shape)
 

@@ -28,12 +28,12 @@ NAME = "mpi4py"
 WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
 """What MPI cannot add (MPICH 5.0 knows no bfloat16) is added as what it can, which also rounds once and not per hop."""
 STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
-"""Variables in which MPI's launchers tell a process how many there are."""
+"""Variables in which MPI's launchers count a job's processes."""
 _SEGMENT = re.compile(r"/dev/shm/mpich_shm_\w+$")
 
 
 def why_not(environment: Mapping[str, str], size: int) -> str | None:
-    """Why ``size`` processes with this environment cannot exchange through MPI; None where they can."""
+    """Return why ``size`` processes with this environment cannot exchange through MPI; None if they can."""
     told = [environment[name] for name in STARTED_BY if name in environment]
     if str(size) in told:
         return None
@@ -60,7 +60,7 @@ def start() -> Any:
 
 
 def abort(code: int) -> None:
-    """End all processes with exit ``code``, where MPI runs; mpiexec gives this one then."""
+    """End all processes with exit ``code``, if MPI runs; mpiexec gives this one then."""
     if "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
@@ -81,7 +81,7 @@ def register() -> None:
 
 
 def _create(options: Any, _backend_options: Any) -> MpiGroup:
-    """The group that ``init_process_group`` and ``new_group`` ask for, over the same ranks as PyTorch counts them."""
+    """Make the group that ``init_process_group`` and ``new_group`` ask for, over the ranks as PyTorch counts them."""
     mpi = start()
     world, ranks = mpi.COMM_WORLD, list(options.global_ranks_in_group)
     if not ranks and (world.rank, world.size) != (options.group_rank, options.group_size):
@@ -133,7 +133,7 @@ class MpiGroup(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """PyTorch's name of this group."""
+        """Return PyTorch's name of this group."""
         return self._name
 
     # Collectives that calculate

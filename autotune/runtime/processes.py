@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,7 @@ class World:
     rank: int = 0
     size: int = 1
     leave: Callable[[], None] = field(default=lambda: None, repr=False)
-    """Leaves the group, where this session joined it."""
-    joined: bool = False
-    """True where this session made the group; else the script has, with random numbers of its own choosing."""
+    """Leaves the group, if this session joined it."""
 
 
 def world_size(environment: Mapping[str, str]) -> int:
@@ -51,13 +49,13 @@ def world_size(environment: Mapping[str, str]) -> int:
 
 
 def started_as(environment: Mapping[str, str]) -> World:
-    """Return this process's place as the launcher says it; the script makes the group itself."""
+    """Return this process's place as the launcher sets it; the script makes the group itself."""
     size = world_size(environment)
     return World(int(environment["RANK"]), size) if size > 1 else World()
 
 
 def single_node(environment: Mapping[str, str]) -> bool:
-    """True where all processes are on this machine."""
+    """Return whether all processes are on this machine."""
     local = environment.get("LOCAL_WORLD_SIZE")
     if local is not None:
         return local == environment.get("WORLD_SIZE")
@@ -65,7 +63,7 @@ def single_node(environment: Mapping[str, str]) -> bool:
 
 
 def own_device(kind: str | None, environment: Mapping[str, str]) -> torch.device:
-    """This process's device: ``kind``, or CUDA where there is any; one GPU per local rank."""
+    """Return this process's device: ``kind``, or CUDA if there is any; one GPU per local rank."""
     kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     if kind == "cuda" and world_size(environment) > 1:
         seen = max(1, torch.cuda.device_count())  # a launcher may show each rank its own GPU only
@@ -89,7 +87,7 @@ def registered(backend: str) -> str:
 
 
 def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | None:
-    """Why processes started like this one cannot exchange through ``backend``; None where they can."""
+    """Return why processes started like this one cannot exchange through ``backend``; None if they can."""
     if backend is None:
         return None
     if BACKENDS[backend].launcher == MPIEXEC:
@@ -104,9 +102,9 @@ def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | No
 def join_for(
     settings: Settings | None, device: torch.device, init_method: str | None, timeout: float | None, notes: Notes
 ) -> World:
-    """The group of a training with ``settings``; one process alone where no launcher has started several.
+    """Join the group of a training with ``settings``; one process alone if no launcher has started several.
 
-    Random numbers of all processes are rank 0's afterwards, where the group is made here.
+    Random numbers of all processes are rank 0's afterwards, if the group is made here.
     """
     launched = world_size(os.environ)
     if settings is not None and settings.processes != launched:
@@ -117,17 +115,14 @@ def join_for(
     backend = settings.backend if settings else None
     why_not = unreachable(backend, os.environ)
     notes.not_applied("backend", why_not)
+    if dist.is_available() and dist.is_initialized():  # by the script, with random numbers of its own choosing
+        return World(dist.get_rank(), dist.get_world_size())
     world = join(None if why_not else backend, device, init_method, timeout)
-    if not world.joined:
-        return world
     share_random_state()
-    put_back = replace_init(functools.partial(_only_once, notes))
-
-    def leave() -> None:
-        world.leave()
-        put_back()
-
-    return replace(world, leave=leave)
+    leave = contextlib.ExitStack()
+    leave.callback(replace_init(functools.partial(_only_once, notes)))
+    leave.callback(world.leave)
+    return World(world.rank, world.size, leave.close)
 
 
 def why_not_of_script(settings: Settings) -> dict[str, str]:
@@ -170,16 +165,14 @@ def replace_init(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Ca
 def join(
     backend: str | None, device: torch.device, init_method: str | None = None, timeout: float | None = None
 ) -> World:
-    """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe, or the one that exists already.
+    """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe.
 
     Args:
-        backend: gradient exchange; nccl on CUDA and gloo elsewhere where None.
+        backend: gradient exchange; nccl on CUDA and gloo elsewhere if None.
         device: this process's device.
-        init_method: where the processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` where None.
-        timeout: seconds a collective may take; PyTorch's default where None.
+        init_method: where the processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
+        timeout: seconds a collective may take; PyTorch's default if None.
     """
-    if dist.is_available() and dist.is_initialized():
-        return World(dist.get_rank(), dist.get_world_size())
     rank, size = int(os.environ["RANK"]), world_size(os.environ)
     on_loopback = single_node(os.environ) and INTERFACE not in os.environ
 
@@ -205,7 +198,7 @@ def join(
     except BaseException:
         leave()
         raise
-    return World(rank, size, leave, joined=True)
+    return World(rank, size, leave)
 
 
 def share_random_state() -> None:

@@ -235,13 +235,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     @property
     def part(self) -> Part:
-        """This process's part of the current batch. Losses times ``part.weight``, averaged over processes, are the loss
-        of the global batch."""
+        """Return this process's part of the current batch. Losses times ``part.weight``, averaged over processes, are
+        the loss of the global batch."""
         return self._progress.part
 
     @property
     def not_applied(self) -> tuple[tuple[str, str], ...]:
-        """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
+        """Return ``(knob, reason)`` for whatever was asked and is not in force, read back now."""
         reasons = dict(self._notes.reasons)
         if self.settings is not None and not self._moves:
             reasons |= processes.why_not_of_script(self.settings)
@@ -253,7 +253,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     @property
     def skipped_steps(self) -> int:
-        """Optimizer steps that the gradient scaler skipped."""
+        """Return the optimizer steps that the gradient scaler skipped."""
         self._precision.settle()
         return self._precision.skipped_steps
 
@@ -367,7 +367,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             if self.level == "max":
                 self._notes.not_applied("batch_size", "the loader makes batches of its own")
             return
-        alone = self._moves and sharing.own_share(loader, self.world_size) is None
+        alone = self._moves and not sharing.divides_itself(loader, self.world_size)
         ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
         reason = _why_not_resized(loader, wanted)
@@ -447,7 +447,7 @@ def load(
 
 
 def _close_at_exit(session: Session) -> None:
-    """Close; where another process has failed meanwhile, that one's own error tells more."""
+    """Close; if another process has failed meanwhile, its own error explains more."""
     try:
         session._close(failed=hasattr(sys, "last_value"))  # an error that nobody caught
     except RuntimeError as error:

@@ -73,7 +73,7 @@ class Progress:
 
     @property
     def part(self) -> Part:
-        """This process's part of the current batch; a whole one once nobody reads the loader any more."""
+        """Return this process's part of the current batch; a whole one once nobody reads the loader any more."""
         return self._part if self._reader is not None and self._reader() is not None else WHOLE
 
     def reads(self, reader: object, part: Part) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import importlib.abc
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -90,7 +90,7 @@ def _lightnings_batches(loop: Any) -> float:
     return float(loop.trainer.estimated_stepping_batches * loop.trainer.accumulate_grad_batches)
 
 
-BATCHES: Mapping[str, Callable[[Any], float]] = {
+BATCHES_OF_RUN: Mapping[str, Callable[[Any], float]] = {
     "transformers.trainer": _trainers_batches,
     "lightning.pytorch.loops.training_epoch_loop": _lightnings_batches,
     "pytorch_lightning.loops.training_epoch_loop": _lightnings_batches,
@@ -106,7 +106,7 @@ CHANGES: Mapping[str, Callable[[Any], None]] = {
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls changes on modules once they are imported, and at once on those that are imported already."""
+    """Calls changes on modules once they are imported, at once on those that are imported already, and then is gone."""
 
     def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
         self._changes = dict(changes)
@@ -115,15 +115,18 @@ class AfterImport(importlib.abc.MetaPathFinder):
         """Wait for the modules."""
         for name in set(self._changes) & set(sys.modules):
             self._changes.pop(name)(sys.modules[name])
-        sys.meta_path.insert(0, self)
+        if self._changes:
+            sys.meta_path.insert(0, self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return what Python itself finds, with the change after it. To look a module up is not to import it yet."""
+        """Return what the other finders find. To look a module up is not to import it yet."""
         if fullname not in self._changes:
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
+        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        found = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._wrap(fullname, spec.loader)
         return spec
@@ -134,8 +137,11 @@ class AfterImport(importlib.abc.MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # the class's own is seen again
             original(module)
-            if name in self._changes:
-                self._changes.pop(name)(module)
+            change = self._changes.pop(name, None)
+            if not self._changes and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if change is not None:
+                change(module)
 
         loader.exec_module = exec_module
 
@@ -166,7 +172,7 @@ def several_processes() -> str:
 def steps_of_run(stack: Sequence[FrameType]) -> int | None:
     """Return how many batches the whole run takes, if a framework in ``stack`` knows it."""
     for frame in stack:
-        known = BATCHES.get(frame.f_globals.get("__name__", ""))
+        known = BATCHES_OF_RUN.get(frame.f_globals.get("__name__", ""))
         if known is not None and "self" in frame.f_locals:
             with contextlib.suppress(Exception):  # another version of the framework
                 return int(known(frame.f_locals["self"]))

@@ -47,11 +47,16 @@ def _trained_at_first(self: Any) -> list[Tensor]:
     return list(self._first)
 
 
-def _seen_apart(self: Any, source: Any) -> Iterator[Any]:
+def _seen_apart(self: Any, reader: object, source: Any) -> relay.Pass:
     """Every rank goes by how often it has begun a pass."""
     self._count = getattr(self, "_count", 0) + 1
-    self._latest = relay._Pass(self, self._count, 0, iter(source) if self.rank == 0 else iter(()))
-    return self._latest.items()
+    return relay.Pass(self, self._count, f"{self.name}/{self._count}", source)
+
+
+def _read_by_nobody(self: Any, reader: object, source: Any, begin: Any = relay.Relay.begin) -> relay.Pass:
+    begun: relay.Pass = begin(self, reader, source)
+    begun.reader = _returns(None)
+    return begun
 
 
 MENDS: Mapping[str, Mend] = {
@@ -87,14 +92,14 @@ MENDS: Mapping[str, Mend] = {
         "runtime.gradient_sync:GradientSync._trained", _trained_at_first, Case(world="gloo2", model="unfrozen_later")
     ),
     "a look at the loader by rank 0 alone shifts nothing": Mend(
-        "runtime.relay:Relay.items", _seen_apart, Case(world="gloo2", loop="peek", model="layernorm")
+        "runtime.relay:Relay.begin", _seen_apart, Case(world="gloo2", loop="peek", model="layernorm")
     ),
     "a ragged batch leaves no process with one sample": Mend(
         "runtime.shards:LEAST", 1, Case(world="gloo3", model="batchnorm1d", loader="batch_sampler", tail=3)
     ),
     "two passes that are read together are two": Mend(
-        "runtime.relay:_Pass.read_now",
-        property(lambda self: False),
+        "runtime.relay:Relay.begin",
+        _read_by_nobody,
         Case(world="gloo2", loop="twice_at_once", model="layernorm"),
     ),
     "gradients made apart after averaged ones are averaged too": Mend(

@@ -6,16 +6,14 @@ Not before: PyTorch reads variables then that the script may set itself, such as
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import os
-import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.backend import BACKENDS
+from autotune.scripts.adapters import AfterImport
 
 
 def prepare(backend: str) -> None:
@@ -23,43 +21,7 @@ def prepare(backend: str) -> None:
     order = os.environ.pop(SCRIPT_VARIABLE, None)
     if BACKENDS[backend].module is None and order is None:
         return
-    prepared = functools.partial(_with_torch, backend, os.getpid(), order)
-    if "torch" in sys.modules:
-        prepared()
-    else:
-        sys.meta_path.insert(0, Torch(prepared))
-
-
-class Torch(importlib.abc.MetaPathFinder):
-    """Calls ``after`` once PyTorch has been imported, and then is gone."""
-
-    def __init__(self, after: Callable[[], None]) -> None:
-        self.after = after
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return what the other finders find. To look PyTorch up is not to import it yet."""
-        if fullname != "torch":
-            return None
-        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        found = (finder.find_spec(fullname, path, target) for finder in finders)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            self._wrap(spec.loader)
-        return spec
-
-    def _wrap(self, loader: Any) -> None:
-        original = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # the class's own is seen again
-            original(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self.after()
-
-        loader.exec_module = exec_module
+    AfterImport({"torch": functools.partial(_with_torch, backend, os.getpid(), order)}).install()
 
 
 def _starting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +35,7 @@ def _starting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return init_process_group
 
 
-def _with_torch(backend: str, process: int, order: str | None) -> None:
+def _with_torch(backend: str, process: int, order: str | None, _torch: ModuleType) -> None:
     """Do the work. Settings are left out in a forked child of ``process``: it need not be one that trains."""
     if BACKENDS[backend].module is not None:
         from autotune.runtime import processes

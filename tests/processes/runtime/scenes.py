@@ -141,6 +141,24 @@ def a_batch_is_skipped_since_a_sample_is_broken(session: Session) -> list[float]
         optimizer.step()
 
 
+class Doubles(DataLoader[Any]):
+    """Does something to each batch itself."""
+
+    def __iter__(self) -> Any:
+        for inputs, targets in super().__iter__():
+            yield inputs * 2, targets
+
+
+@scene
+def a_loader_that_iterates_in_its_own_way(session: Session) -> list[float]:
+    return fitted(session, Doubles(dataset(22), batch_size=8, shuffle=True))
+
+
+@scene
+def workers_that_persist(session: Session) -> list[float]:
+    return fitted(session, DataLoader(dataset(22), 8, shuffle=True, num_workers=1, persistent_workers=True))
+
+
 class Heads(nn.Module):
     """Two outputs of one trunk."""
 

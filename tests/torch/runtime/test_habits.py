@@ -545,6 +545,11 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "running workers": ("ahead", started, "its workers run already"),
     "database": ("workers", lambda: DataLoader(Opened(sqlite3.connect(":memory:"))), "holds an open Connection"),
     "open archive": ("ahead", lambda: DataLoader(Opened([{"file": EMPTY_ARCHIVE}])), "holds an open ZipFile"),
+    "file before a long list": (
+        "workers",
+        lambda: DataLoader(Opened([EMPTY_ARCHIVE, list(range(30_000))])),
+        "holds an open ZipFile",
+    ),
     "persistent workers": (
         "no workers",
         lambda: DataLoader(Numbers(), num_workers=1, persistent_workers=True),

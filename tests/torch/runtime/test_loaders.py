@@ -147,18 +147,10 @@ def test_what_a_loader_states() -> None:
     assert stated_batch(object()) is None
 
 
-def test_data_that_share_themselves_out_are_known() -> None:
-    class Ranked(Stream):
-        """Asks for its rank."""
-
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(torch.distributed.get_rank(), 10))
-
-    assert sharing.own_share(DataLoader(Stream()), 2) is None
-    assert "Ranked" in (sharing.own_share(DataLoader(Ranked()), 2) or "")
-    own = DistributedSampler(Numbers(), num_replicas=2, rank=0)
-    assert sharing.own_share(DataLoader(Numbers(), sampler=own), 2) == "a DistributedSampler"
-    assert sharing.own_share(DataLoader(Numbers(), sampler=own), 3) is None
+def test_a_sampler_that_shares_data_out_itself_is_known() -> None:
+    own = DataLoader(Numbers(), sampler=DistributedSampler(Numbers(), num_replicas=2, rank=0))
+    assert [sharing.divides_itself(own, world) for world in (2, 3)] == [True, False]
+    assert not sharing.divides_itself(DataLoader(Numbers()), 2)
 
 
 def test_batches_move_in_whatever_they_come() -> None:

@@ -161,8 +161,3 @@ def test_containers_of_what_is_to_be_prepared_are_refused(plain: Session, wrap: 
     objects = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1), "loader": DataLoader([1.0])}
     with pytest.raises(TypeError, match=r"Write tuned\.prepare\(\*objects"):
         plain.prepare(wrap(["config", objects[inner]]))
-
-
-@pytest.mark.parametrize("other", [[], {}, {"lr": 0.1}, ("a", 1), "text", None])
-def test_everything_else_passes(plain: Session, other: Any) -> None:
-    assert plain.prepare(other) is other

@@ -19,9 +19,9 @@ from autotune.scripts.apply import Order
 ROOT = Path(__file__).resolve().parents[4]
 LOOKS = """
 import importlib.util, sys
-from autotune.runtime.entry.prelude import Torch
+from autotune.scripts.adapters import AfterImport
 finders = list(sys.meta_path)
-sys.meta_path.insert(0, Torch(lambda: print("after", sys.modules["torch"].ready)))
+AfterImport({"torch": lambda module: print("after", module.ready)}).install()
 print(importlib.util.find_spec("torch").name, importlib.util.find_spec("torchvision"))
 import json
 import torch.nn
