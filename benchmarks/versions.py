@@ -1,0 +1,153 @@
+"""Which versions of Python and PyTorch work: the tests and README's main job, in an environment for each pair.
+
+    python -m benchmarks.versions [--only torch==2.8.0,python3.12 ...] [--folder FOLDER] [--keep]
+
+``pythonX.Y`` is looked for on the PATH. PyTorch comes from where pip takes it, CUDA's packages included: up to 8 GB
+on disk for each environment, which is removed after its row. Everything else has the versions of constraints.txt. Each
+command's output stays in the folder, as ``ENVIRONMENT.STEP.log``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TASK = ROOT / "examples" / "jpeg_folder.py"
+SCRIPT = ROOT / "benchmarks" / "scripts" / "cnn_digits.py"
+THREADS = "import torch; print(torch.get_num_threads())"
+HEADER = ("Python", "PyTorch", "tests/unit", "tests/torch", "threads on one CPU", "task", "script", "minutes")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One version of Python with one of PyTorch."""
+
+    python: str
+    torch: str
+
+    @property
+    def name(self) -> str:
+        """Return the pair as ``--only`` takes it."""
+        return f"torch=={self.torch},python{self.python}"
+
+
+PAIRS = (
+    Pair("3.10", "2.4.0"),
+    Pair("3.12", "2.8.0"),
+    Pair("3.10", "2.14.1"),
+    Pair("3.12", "2.15.0"),
+    Pair("3.14", "2.15.0"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run each pair and print its row as soon as it is known."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=[pair.name for pair in PAIRS], metavar="PAIR")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "versions", help="for environments and logs")
+    parser.add_argument("--keep", action="store_true", help="keep the environments")
+    given = parser.parse_args(arguments)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    print(row(HEADER), row("---" for _ in HEADER), sep="\n", flush=True)
+    for pair in PAIRS:
+        if given.only is None or pair.name in given.only:
+            environment = Environment(pair, given.folder.resolve() / f"python{pair.python}-torch{pair.torch}")
+            print(row(environment.cells()), flush=True)
+            if not given.keep:
+                shutil.rmtree(environment.folder, ignore_errors=True)
+
+
+def row(cells: Iterable[str]) -> str:
+    """Return one line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def counts(output: str) -> str:
+    """Return how many tests passed, failed and were skipped, from the last line of pytest's ``output``."""
+    last = output.strip().rpartition("\n")[2]
+    found: Counter[str] = Counter()
+    for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", last):
+        found["failed" if word.startswith("error") else word] += int(number)
+    if not found:
+        return "did not run"
+    return f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment of one pair, in a folder of its own."""
+
+    pair: Pair
+    folder: Path
+
+    def cells(self) -> Iterator[str]:
+        """Make the environment, run everything in it and return the cells of its row."""
+        start = time.monotonic()
+        yield from (self.pair.python, self.pair.torch)
+        self.make()
+        yield counts(self.run("unit", "-m", "pytest", "tests/unit")[1])
+        yield counts(self.run("torch", "-m", "pytest", "tests/torch")[1])
+        yield self.run("threads", "-c", THREADS, cpus={min(os.sched_getaffinity(0))})[1].strip()
+        task, script = (self.folder.with_name(f"{self.folder.name}.{name}.yaml") for name in ("task", "script"))
+        yield self.worked(("task", "tune.py", "--budget", "40s", "--profile", str(task), str(TASK)))
+        yield self.worked(
+            ("script", "-m", "autotune", "tune", "--budget", "40s", "--profile", str(script), str(SCRIPT)),
+            ("run", "-m", "autotune", "run", "--profile", str(script), str(SCRIPT)),
+        )
+        yield f"{(time.monotonic() - start) / 60:.0f}"
+
+    def make(self) -> None:
+        """Make the environment and install the project with the extras of its tests.
+
+        Raises:
+            SystemExit: There is no such Python on the PATH, or pip failed.
+        """
+        python = shutil.which(f"python{self.pair.python}")
+        if python is None:
+            raise SystemExit(f"python{self.pair.python} is not on the PATH")
+        subprocess.run([python, "-m", "venv", "--clear", "--upgrade-deps", str(self.folder)], check=True)
+        others = [
+            line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("torch==")
+        ]
+        pinned = self.folder / "constraints.txt"
+        pinned.write_text("\n".join([*others, f"torch=={self.pair.torch}"]))
+        code, _ = self.run("install", "-m", "pip", "install", "-q", "--no-compile", "-c", str(pinned), "-e", ".[dev]")
+        if code:
+            raise SystemExit(f"pip failed: see {self.log('install')}")
+
+    def worked(self, *steps: Sequence[str]) -> str:
+        """Run the commands, each with its step's name first, and return "ok" or how the first that failed ended."""
+        for step, *command in steps:
+            code, _ = self.run(step, *command)
+            if code:
+                return f"{step}: exit code {code}"
+        return "ok"
+
+    def run(self, step: str, *arguments: str, cpus: set[int] | None = None) -> tuple[int, str]:
+        """Run the environment's Python, on ``cpus`` only if given; return its exit code and all that it printed."""
+        command = [str(self.folder / "bin" / "python"), *arguments]
+        variables = dict(os.environ, PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}")
+        if cpus is not None:
+            command = ["taskset", "-c", ",".join(map(str, cpus)), *command]
+        done = subprocess.run(
+            command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        self.log(step).write_text(done.stdout)
+        return done.returncode, done.stdout
+
+    def log(self, step: str) -> Path:
+        """Return the file that keeps the output of ``step``."""
+        return self.folder.with_name(f"{self.folder.name}.{step}.log")
+
+
+if __name__ == "__main__":
+    main()
