@@ -1,4 +1,4 @@
-"""Which versions of Python and PyTorch work: the tests and README's main job, in an environment for each pair.
+"""Which versions of Python and PyTorch work: the tests and a tuned task and script, in an environment for each pair.
 
     python -m benchmarks.versions [--only torch==2.8.0,python3.12 ...] [--folder FOLDER] [--keep]
 
@@ -20,11 +20,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
 TASK = ROOT / "examples" / "jpeg_folder.py"
 SCRIPT = ROOT / "benchmarks" / "scripts" / "cnn_digits.py"
-THREADS = "import torch; print(torch.get_num_threads())"
-HEADER = ("Python", "PyTorch", "tests/unit", "tests/torch", "threads on one CPU", "task", "script", "minutes")
+BUDGET = ("--budget", "60s")
+THREADS = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import torch
+print(torch.get_num_threads(), torch.get_num_interop_threads())
+"""
+HEADER = ("Python", "PyTorch", "tests/unit", "tests/torch", "threads, one CPU", "task", "script", "minutes")
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class Pair:
 
 
 PAIRS = (
-    Pair("3.10", "2.4.0"),
+    Pair("3.10", "2.6.0"),
     Pair("3.12", "2.8.0"),
     Pair("3.10", "2.14.1"),
     Pair("3.12", "2.15.0"),
@@ -82,6 +90,14 @@ def counts(output: str) -> str:
     return f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped"
 
 
+def verdicts(profile: Path) -> str:
+    """Return what each level of ``profile`` came to."""
+    if not profile.exists():
+        return "no profile"
+    levels = yaml.safe_load(profile.read_text("utf-8"))["levels"]
+    return ", ".join(f"{name} {level['verdict']}" for name, level in levels.items())
+
+
 @dataclass(frozen=True)
 class Environment:
     """A virtual environment of one pair, in a folder of its own."""
@@ -96,13 +112,15 @@ class Environment:
         self.make()
         yield counts(self.run("unit", "-m", "pytest", "tests/unit")[1])
         yield counts(self.run("torch", "-m", "pytest", "tests/torch")[1])
-        yield self.run("threads", "-c", THREADS, cpus={min(os.sched_getaffinity(0))})[1].strip()
+        yield self.run("threads", "-c", THREADS)[1].strip()
         task, script = (self.folder.with_name(f"{self.folder.name}.{name}.yaml") for name in ("task", "script"))
-        yield self.worked(("task", "tune.py", "--budget", "40s", "--profile", str(task), str(TASK)))
-        yield self.worked(
-            ("script", "-m", "autotune", "tune", "--budget", "40s", "--profile", str(script), str(SCRIPT)),
+        tuned = self.worked(("task", "tune.py", *BUDGET, "--profile", str(task), str(TASK)))
+        yield f"{tuned}; {verdicts(task)}"
+        tuned = self.worked(
+            ("script", "-m", "autotune", "tune", *BUDGET, "--profile", str(script), str(SCRIPT)),
             ("run", "-m", "autotune", "run", "--profile", str(script), str(SCRIPT)),
         )
+        yield f"{tuned}; {verdicts(script)}"
         yield f"{(time.monotonic() - start) / 60:.0f}"
 
     def make(self) -> None:
@@ -115,11 +133,9 @@ class Environment:
         if python is None:
             raise SystemExit(f"python{self.pair.python} is not on the PATH")
         subprocess.run([python, "-m", "venv", "--clear", "--upgrade-deps", str(self.folder)], check=True)
-        others = [
-            line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("torch==")
-        ]
         pinned = self.folder / "constraints.txt"
-        pinned.write_text("\n".join([*others, f"torch=={self.pair.torch}"]))
+        constraints = (ROOT / "constraints.txt").read_text()
+        pinned.write_text(re.sub(r"(?m)^torch==.*", f"torch=={self.pair.torch}", constraints))
         code, _ = self.run("install", "-m", "pip", "install", "-q", "--no-compile", "-c", str(pinned), "-e", ".[dev]")
         if code:
             raise SystemExit(f"pip failed: see {self.log('install')}")
@@ -132,12 +148,11 @@ class Environment:
                 return f"{step}: exit code {code}"
         return "ok"
 
-    def run(self, step: str, *arguments: str, cpus: set[int] | None = None) -> tuple[int, str]:
-        """Run the environment's Python, on ``cpus`` only if given; return its exit code and all that it printed."""
-        command = [str(self.folder / "bin" / "python"), *arguments]
-        variables = dict(os.environ, PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}")
-        if cpus is not None:
-            command = ["taskset", "-c", ",".join(map(str, cpus)), *command]
+    def run(self, step: str, *arguments: str) -> tuple[int, str]:
+        """Run the environment's Python; return its exit code and all that it printed."""
+        programs = self.folder / "bin"
+        command = [str(programs / "python"), *arguments]
+        variables = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}")
         done = subprocess.run(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )

@@ -307,7 +307,7 @@ def _matmul_tf32() -> Callable[[], None]:
 
         return undo
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the old switch announces its successor, which 2.4 does not have
+        warnings.simplefilter("ignore")  # the old switch announces its successor, which came with 2.9
         torch.set_float32_matmul_precision("high")
     return lambda: torch.set_float32_matmul_precision(before)
 
