@@ -35,43 +35,26 @@ print(torch.get_num_threads(), torch.get_num_interop_threads())
 HEADER = ("Python", "PyTorch", "tests/unit", "tests/torch", "threads, one CPU", "task", "script", "minutes")
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One version of Python with one of PyTorch."""
-
-    python: str
-    torch: str
-
-    @property
-    def name(self) -> str:
-        """Return the pair as ``--only`` takes it."""
-        return f"torch=={self.torch},python{self.python}"
-
-
-PAIRS = (
-    Pair("3.10", "2.6.0"),
-    Pair("3.12", "2.8.0"),
-    Pair("3.10", "2.14.1"),
-    Pair("3.12", "2.15.0"),
-    Pair("3.14", "2.15.0"),
-)
+PAIRS = (("3.10", "2.6.0"), ("3.12", "2.8.0"), ("3.10", "2.14.1"), ("3.12", "2.15.0"), ("3.14", "2.15.0"))
+"""Python and PyTorch: the oldest promised, one between, the newest for the oldest Python, the newest."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run each pair and print its row as soon as it is known."""
+    names = [f"torch=={torch},python{python}" for python, torch in PAIRS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=[pair.name for pair in PAIRS], metavar="PAIR")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PAIR")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "versions", help="for environments and logs")
     parser.add_argument("--keep", action="store_true", help="keep the environments")
     given = parser.parse_args(arguments)
     given.folder.mkdir(parents=True, exist_ok=True)
     print(row(HEADER), row("---" for _ in HEADER), sep="\n", flush=True)
-    for pair in PAIRS:
-        if given.only is None or pair.name in given.only:
-            environment = Environment(pair, given.folder.resolve() / f"python{pair.python}-torch{pair.torch}")
+    for name, (python, torch) in zip(names, PAIRS, strict=True):
+        if name in given.only:
+            environment = Environment(python, torch, given.folder.resolve() / f"python{python}-torch{torch}")
             print(row(environment.cells()), flush=True)
             if not given.keep:
-                shutil.rmtree(environment.folder, ignore_errors=True)
+                shutil.rmtree(environment.folder)
 
 
 def row(cells: Iterable[str]) -> str:
@@ -90,37 +73,29 @@ def counts(output: str) -> str:
     return f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped"
 
 
-def verdicts(profile: Path) -> str:
-    """Return what each level of ``profile`` came to."""
-    if not profile.exists():
-        return "no profile"
-    levels = yaml.safe_load(profile.read_text("utf-8"))["levels"]
-    return ", ".join(f"{name} {level['verdict']}" for name, level in levels.items())
-
-
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment of one pair, in a folder of its own."""
+    """A virtual environment of one version of Python with one of PyTorch, in a folder of its own."""
 
-    pair: Pair
+    python: str
+    torch: str
     folder: Path
 
     def cells(self) -> Iterator[str]:
         """Make the environment, run everything in it and return the cells of its row."""
         start = time.monotonic()
-        yield from (self.pair.python, self.pair.torch)
+        yield from (self.python, self.torch)
         self.make()
         yield counts(self.run("unit", "-m", "pytest", "tests/unit")[1])
         yield counts(self.run("torch", "-m", "pytest", "tests/torch")[1])
         yield self.run("threads", "-c", THREADS)[1].strip()
         task, script = (self.folder.with_name(f"{self.folder.name}.{name}.yaml") for name in ("task", "script"))
-        tuned = self.worked(("task", "tune.py", *BUDGET, "--profile", str(task), str(TASK)))
-        yield f"{tuned}; {verdicts(task)}"
-        tuned = self.worked(
+        yield self.tuned(task, ("task", "tune.py", *BUDGET, "--profile", str(task), str(TASK)))
+        yield self.tuned(
+            script,
             ("script", "-m", "autotune", "tune", *BUDGET, "--profile", str(script), str(SCRIPT)),
             ("run", "-m", "autotune", "run", "--profile", str(script), str(SCRIPT)),
         )
-        yield f"{tuned}; {verdicts(script)}"
         yield f"{(time.monotonic() - start) / 60:.0f}"
 
     def make(self) -> None:
@@ -129,24 +104,26 @@ class Environment:
         Raises:
             SystemExit: There is no such Python on the PATH, or pip failed.
         """
-        python = shutil.which(f"python{self.pair.python}")
+        python = shutil.which(f"python{self.python}")
         if python is None:
-            raise SystemExit(f"python{self.pair.python} is not on the PATH")
+            raise SystemExit(f"python{self.python} is not on the PATH")
         subprocess.run([python, "-m", "venv", "--clear", "--upgrade-deps", str(self.folder)], check=True)
         pinned = self.folder / "constraints.txt"
         constraints = (ROOT / "constraints.txt").read_text()
-        pinned.write_text(re.sub(r"(?m)^torch==.*", f"torch=={self.pair.torch}", constraints))
+        pinned.write_text(re.sub(r"(?m)^torch==.*", f"torch=={self.torch}", constraints))
         code, _ = self.run("install", "-m", "pip", "install", "-q", "--no-compile", "-c", str(pinned), "-e", ".[dev]")
         if code:
             raise SystemExit(f"pip failed: see {self.log('install')}")
 
-    def worked(self, *steps: Sequence[str]) -> str:
-        """Run the commands, each with its step's name first, and return "ok" or how the first that failed ended."""
+    def tuned(self, profile: Path, *steps: Sequence[str]) -> str:
+        """Run the commands, each with its step's name first; return what each level of ``profile`` came to, or how the
+        first command that failed ended."""
         for step, *command in steps:
             code, _ = self.run(step, *command)
             if code:
                 return f"{step}: exit code {code}"
-        return "ok"
+        levels = yaml.safe_load(profile.read_text("utf-8"))["levels"]
+        return "ok: " + ", ".join(f"{name} {level['verdict']}" for name, level in levels.items())
 
     def run(self, step: str, *arguments: str) -> tuple[int, str]:
         """Run the environment's Python; return its exit code and all that it printed."""
