@@ -2,7 +2,7 @@
 
     python -m benchmarks.versions [--only torch==2.8.0,python3.12 ...] [--folder FOLDER] [--keep]
 
-``pythonX.Y`` is looked for on the PATH. PyTorch comes from where pip takes it, CUDA's packages included: up to 8 GB
+uv makes the environments, and finds or fetches each Python. PyTorch comes from PyPI, with CUDA's packages: up to 8 GB
 on disk for each environment, which is removed after its row. Everything else has the versions of constraints.txt. Each
 command's output stays in the folder, as ``ENVIRONMENT.STEP.log``.
 """
@@ -102,18 +102,26 @@ class Environment:
         """Make the environment and install the project with the extras of its tests.
 
         Raises:
-            SystemExit: There is no such Python on the PATH, or pip failed.
+            CalledProcessError: uv failed, after it printed why.
         """
-        python = shutil.which(f"python{self.python}")
-        if python is None:
-            raise SystemExit(f"python{self.python} is not on the PATH")
-        subprocess.run([python, "-m", "venv", "--clear", "--upgrade-deps", str(self.folder)], check=True)
+        subprocess.run(["uv", "venv", "-q", "--clear", "--python", self.python, str(self.folder)], check=True)
         pinned = self.folder / "constraints.txt"
         constraints = (ROOT / "constraints.txt").read_text()
         pinned.write_text(re.sub(r"(?m)^torch==.*", f"torch=={self.torch}", constraints))
-        code, _ = self.run("install", "-m", "pip", "install", "-q", "--no-compile", "-c", str(pinned), "-e", ".[dev]")
-        if code:
-            raise SystemExit(f"pip failed: see {self.log('install')}")
+        install = [
+            "uv",
+            "pip",
+            "install",
+            "-q",
+            "--compile-bytecode",
+            "--python",
+            str(self.folder),
+            "-c",
+            str(pinned),
+            "-e",
+            ".[dev]",
+        ]
+        subprocess.run(install, cwd=ROOT, check=True)
 
     def tuned(self, profile: Path, *steps: Sequence[str]) -> str:
         """Run the commands, each with its step's name first; return what each level of ``profile`` came to, or how the
