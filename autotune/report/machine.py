@@ -92,9 +92,10 @@ def _software(inventory: Inventory) -> Rows:
     software = inventory.software
     compiler = software.compiler or f"none: {software.compiler_reason or 'unknown why'}"
     allocators = ", ".join(allocator.name for allocator in software.allocators) or "only the system's"
+    threads, interop = (n or "unknown" for n in (software.default_threads, software.default_interop_threads))
     rows = [
         ("PyTorch", f"{software.torch or 'not installed'} (Python {software.python}, CUDA {software.cuda or 'none'})"),
-        ("default", f"{software.default_threads or 'unknown'} threads, start method {software.start_method}"),
+        ("default", f"{threads} threads, {interop} inter-op, start method {software.start_method}"),
         ("compiler", compiler),
         ("allocators", allocators),
     ]
