@@ -24,7 +24,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 TASK = ROOT / "examples" / "jpeg_folder.py"
-SCRIPT = ROOT / "benchmarks" / "scripts" / "cnn_digits.py"
+SCRIPT = (str(ROOT / "benchmarks" / "scripts" / "cnn_digits.py"), "--epochs", "3")
 BUDGET = ("--budget", "60s")
 THREADS = """
 import os
@@ -33,8 +33,6 @@ import torch
 print(torch.get_num_threads(), torch.get_num_interop_threads())
 """
 HEADER = ("Python", "PyTorch", "tests/unit", "tests/torch", "threads, one CPU", "task", "script", "minutes")
-
-
 PAIRS = (("3.10", "2.6.0"), ("3.12", "2.8.0"), ("3.10", "2.14.1"), ("3.12", "2.15.0"), ("3.14", "2.15.0"))
 """Python and PyTorch: the oldest promised, one between, the newest for the oldest Python, the newest."""
 
@@ -93,8 +91,8 @@ class Environment:
         yield self.tuned(task, ("task", "tune.py", *BUDGET, "--profile", str(task), str(TASK)))
         yield self.tuned(
             script,
-            ("script", "-m", "autotune", "tune", *BUDGET, "--profile", str(script), str(SCRIPT)),
-            ("run", "-m", "autotune", "run", "--profile", str(script), str(SCRIPT)),
+            ("script", "-m", "autotune", "tune", *BUDGET, "--profile", str(script), *SCRIPT),
+            ("run", "-m", "autotune", "run", "--profile", str(script), *SCRIPT),
         )
         yield f"{(time.monotonic() - start) / 60:.0f}"
 
@@ -141,12 +139,8 @@ class Environment:
         done = subprocess.run(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
-        self.log(step).write_text(done.stdout)
+        self.folder.with_name(f"{self.folder.name}.{step}.log").write_text(done.stdout)
         return done.returncode, done.stdout
-
-    def log(self, step: str) -> Path:
-        """Return the file that keeps the output of ``step``."""
-        return self.folder.with_name(f"{self.folder.name}.{step}.log")
 
 
 if __name__ == "__main__":
