@@ -106,20 +106,8 @@ class Environment:
         pinned = self.folder / "constraints.txt"
         constraints = (ROOT / "constraints.txt").read_text()
         pinned.write_text(re.sub(r"(?m)^torch==.*", f"torch=={self.torch}", constraints))
-        install = [
-            "uv",
-            "pip",
-            "install",
-            "-q",
-            "--compile-bytecode",
-            "--python",
-            str(self.folder),
-            "-c",
-            str(pinned),
-            "-e",
-            ".[dev]",
-        ]
-        subprocess.run(install, cwd=ROOT, check=True)
+        install = "uv pip install -q --compile-bytecode -e .[dev]".split()
+        subprocess.run([*install, "--python", str(self.folder), "-c", str(pinned)], cwd=ROOT, check=True)
 
     def tuned(self, profile: Path, *steps: Sequence[str]) -> str:
         """Run the commands, each with its step's name first; return what each level of ``profile`` came to, or how the
