@@ -143,7 +143,7 @@ class _Tf32(Precision):
         else:
             self._restore.callback(torch.set_float32_matmul_precision, own)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the old switch announces its successor, which 2.4 does not have
+                warnings.simplefilter("ignore")  # the old switch announces its successor, which came with 2.9
                 torch.set_float32_matmul_precision("high")
         cudnn.allow_tf32 = True
 

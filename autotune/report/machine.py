@@ -73,7 +73,8 @@ def _software(inventory: Inventory) -> Rows:
     limits, software = inventory.limits, inventory.software
     most = "unlimited" if limits.processes is None else f"{limits.processes} ({limits.processes_source})"
     versions = f"Python {software.python}, CUDA {software.cuda or 'none'}"
-    start = f"{software.default_threads or 'unknown'} threads, start method {software.start_method}"
+    threads, interop = (number or "unknown" for number in (software.default_threads, software.default_interop_threads))
+    start = f"{threads} threads, {interop} inter-op, start method {software.start_method}"
     compiler = software.compiler or f"none: {software.compiler_reason or 'unknown why'}"
     allocators = ", ".join(allocator.name for allocator in software.allocators) or "only the system's"
     yield "Limits", "processes", most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import resource
 import warnings
@@ -26,8 +27,8 @@ OWNERS = (
 )
 FUNCTIONS = ("set_num_threads", "set_num_interop_threads", "compile", "manual_seed", "set_float32_matmul_precision")
 """Of the module `torch`, which imports others on demand."""
-PYTORCHS_OWN = {"__abstractmethods__", "_backend", "_default_pg_init_method"}
-"""Names that PyTorch changes itself: a process group that has come and gone leaves traces."""
+PYTORCHS_OWN = {"__abstractmethods__", "__annotations_cache__", "_backend", "_default_pg_init_method"}
+"""Names that PyTorch and Python change themselves: a process group that has come and gone leaves traces."""
 HOOKS = (
     *(value for value in vars(nn.modules.module).values() if isinstance(value, dict)),
     optimizer._global_optimizer_pre_hooks,
@@ -73,6 +74,15 @@ def _compiler_is_there() -> None:
     """PyTorch's compiler changes PyTorch itself when it is first used."""
     torch.compile(nn.Linear(1, 1), backend="eager")(torch.ones(1, 1))
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loader_workers_are_forked() -> Iterator[None]:
+    """Start loader workers as Python did until 3.14, whose own default imports PyTorch in each: 2 to 4 s a worker."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.fixture(autouse=True)

@@ -182,7 +182,7 @@ def seed_everything(seed: int) -> None:
 
 def run_eagerly() -> None:
     """Run what the user's code has compiled as it is written: compiling takes longer than a few steps are worth."""
-    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):  # from torch 2.6 on
+    if "torch._dynamo" in sys.modules:
         torch.compiler.set_stance("force_eager")
 
 
