@@ -187,10 +187,10 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
     from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
     assert request.script is not None
-    assert request.fork_point is not None
-    script = LoadedScript(request.script, request.fork_point, None, None, skip=request.fork_point.facts.skip)
+    assert request.facts is not None
+    script = LoadedScript(request.script, request.facts, None, None, skip=request.facts.skip)
     if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
-        script = dataclasses.replace(task, fork_point=request.fork_point)
+        script = dataclasses.replace(task, facts=request.facts)
     script.enter(Path(request.folder))
     return script
 

@@ -32,7 +32,7 @@ from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.step_recorder import StepRecorder
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -46,7 +46,7 @@ class LoadedScript:
 
     Attributes:
         script: the user's.
-        fork_point: where it trains.
+        facts: what the tuner knows of it.
         hooks: of this process, in which the script stands; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself, as a new process.
@@ -55,7 +55,7 @@ class LoadedScript:
     """
 
     script: Script
-    fork_point: ForkPoint
+    facts: TaskFacts
     hooks: Hooks | None
     isolation: Isolation | None
     numbers: object = None
@@ -78,7 +78,7 @@ class LoadedScript:
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
         """
-        facts, hooks = self.fork_point.facts, self.hooks or Hooks()
+        facts, hooks = self.facts, self.hooks or Hooks()
         compared = facts.compared
         shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
         order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
@@ -94,7 +94,7 @@ class LoadedScript:
         """
         hooks = self.hooks or Hooks()
         recorder.attach(hooks, self.skip)
-        ranks, batch = recorder.ranks, self.fork_point.facts.current["batch_size"]
+        ranks, batch = recorder.ranks, self.facts.current["batch_size"]
         own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
         shared = None if own else self._shared_batch(batch // ranks)
         return self._train(hooks, recorder, recorder.script_ended, shared)
@@ -113,8 +113,7 @@ class LoadedScript:
 
     def _shared_batch(self, share: int) -> SharedBatch:
         """Return the ``share`` of each of several processes of the batch that the script states as one."""
-        facts = self.fork_point.facts
-        return SharedBatch(facts.current["batch_size"], share, facts.samples or 0)
+        return SharedBatch(self.facts.current["batch_size"], share, self.facts.samples or 0)
 
 
 class ScriptLoop(MeasuredLoop, Listener):
