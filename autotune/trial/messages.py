@@ -145,7 +145,6 @@ class RankEvidence:
         world: ranks of the process group; 1 if there is none.
         backend: what the group exchanges tensors of the CPU with; empty if there is none.
         samples: of the first batch.
-        sample_bytes: of all tensors of a sample, on average over the first batches.
         batches: digest of each of the first batches.
         epoch: batches of one pass over the loader; None if nobody knows.
         batches_per_step: between two optimizer steps, on average.
@@ -162,7 +161,6 @@ class RankEvidence:
     world: int
     backend: str
     samples: int
-    sample_bytes: float
     batches: tuple[str, ...]
     epoch: int | None
     batches_per_step: float

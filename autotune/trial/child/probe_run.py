@@ -335,6 +335,34 @@ class Pass(Iterator[Any]):
         return len(self._loader)
 
 
+class TrainingLoader:
+    """Recognises the loader that a script trains on: the first that it iterates in training, and those built like it.
+
+    Args:
+        hooks: of the script.
+        skip: how many loaders it iterates for something else before.
+
+    Attributes:
+        loader: the latest; None before training begins.
+    """
+
+    def __init__(self, hooks: Hooks, skip: int) -> None:
+        self._hooks, self._skip = hooks, skip
+        self.loader: DataLoader[Any] | None = None
+
+    def is_it(self, loader: DataLoader[Any], *, later: bool = False) -> bool:
+        """Return whether the script trains on ``loader``, which it begins to iterate; ``later``: see `reads_like`."""
+        if not is_training(self._hooks):
+            return False
+        if self.loader is None and self._skip > 0:
+            self._skip -= 1
+            return False
+        if self.loader is not None and not reads_like(loader, self.loader, later=later):
+            return False
+        self.loader = loader
+        return True
+
+
 def is_training(hooks: Hooks) -> bool:
     """Return whether the script may be training now: gradients are recorded, and there is an optimizer."""
     return torch.is_grad_enabled() and bool(hooks.optimizers)
