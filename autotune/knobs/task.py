@@ -70,6 +70,8 @@ class TaskFacts:
     """True for a script that finds the variables that torchrun sets, also as one process."""
     skip: int = 0
     """How many loaders a script iterates before its training loader."""
+    no_fork_reason: str | None = None
+    """Why a script cannot be forked where it trains, so that each trial runs it from its start; None if it can."""
     compared: Fingerprint = field(default_factory=Fingerprint)
     """What the task's model, optimizer and loader are known by."""
 

@@ -76,19 +76,6 @@ class TrialSpec:
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
 
 
-@dataclass(frozen=True)
-class ForkPoint:
-    """The place where a script trains.
-
-    Attributes:
-        facts: what the tuner knows of it.
-        no_fork_reason: why the script cannot be forked there; None if it can.
-    """
-
-    facts: TaskFacts
-    no_fork_reason: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrialRequest:
     """Orders for the launcher of a trial.
@@ -101,7 +88,7 @@ class TrialRequest:
         spec: the trial; None if a task is only described, or the first steps of a script are recorded.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
         script: an unmodified one; None for a task.
-        fork_point: of the script.
+        facts: of the script.
         ranks: how many there are if the first steps of a script are recorded.
     """
 
@@ -112,7 +99,7 @@ class TrialRequest:
     spec: TrialSpec | None = None
     binding: str = ""
     script: Script | None = None
-    fork_point: ForkPoint | None = None
+    facts: TaskFacts | None = None
     ranks: int = 1
 
     @property
@@ -158,7 +145,6 @@ class RankEvidence:
         world: ranks of the process group; 1 if there is none.
         backend: what the group exchanges tensors of the CPU with; empty if there is none.
         samples: of the first batch.
-        sample_bytes: of all tensors of a sample, on average over the first batches.
         batches: digest of each of the first batches.
         epoch: batches of one pass over the loader; None if nobody knows.
         batches_per_step: between two optimizer steps, on average.
@@ -175,7 +161,6 @@ class RankEvidence:
     world: int
     backend: str
     samples: int
-    sample_bytes: float
     batches: tuple[str, ...]
     epoch: int | None
     batches_per_step: float

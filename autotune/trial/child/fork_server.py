@@ -33,6 +33,7 @@ import torch.multiprocessing
 from torch.optim import Optimizer
 
 from autotune.decoding import decoded
+from autotune.knobs.task import TaskFacts
 from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
@@ -41,7 +42,7 @@ from autotune.trial.child.probe_run import ProbeRun, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialRequest, UnixConnection, error_report
+from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script
@@ -84,10 +85,10 @@ class ForkServer:
         if request["script"] is not None:
             task.warm_lazy_imports()
             script = ScriptForkServer(self, decoded(Script, request["script"]), request["users_threads"])
-            if request["fork_point"] is None:
+            if request["facts"] is None:
                 script.load()
             else:
-                script.serve_several(decoded(ForkPoint, request["fork_point"]))
+                script.serve_several(decoded(TaskFacts, request["facts"]))
             return
         error = None
         try:
@@ -97,18 +98,15 @@ class ForkServer:
             error = asdict(error_report(failure))
         self.loaded(error, why_not_fork())
 
-    def loaded(
-        self, error: dict[str, Any] | None = None, no_fork_reason: str | None = None, fork_point: Any = None
-    ) -> None:
-        """Report that trials can start, or why not."""
+    def loaded(self, error: Any = None, no_fork_reason: str | None = None, facts: TaskFacts | None = None) -> None:
+        """Report that trials can start, with the ``facts`` of a script, or why not."""
         self.spared = frozenset(process_tree.descendants(os.getpid()))
         self.no_fork_reason = no_fork_reason
         isolation = self.task.isolation if isinstance(self.task, LoadedScript) else None
         gaps = () if isolation is None else isolation.gaps
         ranked = isinstance(self.task, LoadedScript) and self.task.script.ranked
-        self._reply(
-            "loaded", error=error, no_fork_reason=no_fork_reason, fork_point=fork_point, gaps=gaps, ranked=ranked
-        )
+        found = None if facts is None else asdict(facts)
+        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, facts=found, gaps=gaps, ranked=ranked)
 
     def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial. Its launcher is connected to the tuner by descriptor ``fd``."""
@@ -244,7 +242,7 @@ class ScriptForkServer:
             self.server.loaded(error=message["error"])
         else:
             self._isolate()
-            self._serve_from_start(decoded(ForkPoint, message))
+            self._serve_from_start(decoded(TaskFacts, message))
 
     def _brought_to_its_training(self) -> dict[str, Any]:
         """Run the script in a child; return its first word."""
@@ -278,11 +276,11 @@ class ScriptForkServer:
         report = error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps))
         self._fail(report, needs_torchrun=probe_run.needs_torchrun(ended.error))
 
-    def _serve(self, fork_point: ForkPoint, skip: int = 0) -> Listener:
-        """Start trials from where the script stands now. Return only in trials: the listener of the trial.
+    def _serve(self, facts: TaskFacts, skip: int = 0) -> None:
+        """Start trials from where the script stands now. Return only in trials, which the hooks report to.
 
         Args:
-            fork_point: where it trains.
+            facts: of the script.
             skip: how many loaders it will iterate before.
         """
         self._send({"serves": True})
@@ -291,25 +289,23 @@ class ScriptForkServer:
         server = self.server
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        server.task = LoadedScript(self.script, fork_point, self.hooks, self._isolation, random.getstate(), skip)
-        server.loaded(fork_point=asdict(fork_point), no_fork_reason=None)
+        server.task = LoadedScript(self.script, facts, self.hooks, self._isolation, random.getstate(), skip)
+        server.loaded(facts=facts)
         try:
             server.serve()
         except Resume as resume:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-            listener: Listener = resume.listener
-            self.hooks.listener, self._script_ended = listener, resume.script_ended
+            self.hooks.listener, self._script_ended = resume.listener, resume.script_ended
             self.hooks.ignore_calls()
-            return listener
+            return
         except OSError:
             pass  # the tuner is gone
         server.shut_down()
         leave()
-        raise AssertionError  # not reached
 
-    def _found(self, fork_point: ForkPoint) -> None:
-        self._send(asdict(fork_point))
+    def _found(self, facts: TaskFacts) -> None:
+        self._send(asdict(facts))
 
     def _trains_elsewhere(self) -> None:
         """End the run: the script trains in processes that it has started itself."""
@@ -331,7 +327,7 @@ class ScriptForkServer:
             except ChildProcessError:
                 sys.exit()
 
-    def serve_several(self, fork_point: ForkPoint) -> None:
+    def serve_several(self, facts: TaskFacts) -> None:
         """Serve trials of several processes from where the script first asks which of them it is; else from its
         start."""
         self._isolate()
@@ -339,20 +335,20 @@ class ScriptForkServer:
             news, self._news = os.pipe()
             if os.fork() == 0:
                 os.close(news)
-                self._run_to_rank(fork_point)
+                self._run_to_rank(facts)
             os.close(self._news)
             with open(news, "rb") as pipe:
                 if pipe.readline():
                     self._guard()
-        self._serve_from_start(fork_point)
+        self._serve_from_start(facts)
 
-    def _run_to_rank(self, fork_point: ForkPoint) -> None:
+    def _run_to_rank(self, facts: TaskFacts) -> None:
         """Run the script until it asks for its rank. Return never: leave if it cannot be forked there, or ends."""
 
         def serve() -> None:
             if why_not_fork() or probe_run.own_processes():
                 leave()
-            self._serve(fork_point, fork_point.facts.skip)
+            self._serve(facts, facts.skip)
 
         _become_script()
         self.hooks.listener = _Leaves()
@@ -368,12 +364,12 @@ class ScriptForkServer:
             scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
             self._isolation = probe_run.enter_isolation(self.script, scratch)
 
-    def _serve_from_start(self, fork_point: ForkPoint) -> None:
+    def _serve_from_start(self, facts: TaskFacts) -> None:
         """Serve trials that run the script from its start, as far as possible with its imports done."""
         if self._isolation is not None:
             probe_run.preload(self.script)
-        self.server.task = LoadedScript(self.script, fork_point, None, self._isolation, skip=fork_point.facts.skip)
-        self.server.loaded(fork_point=asdict(fork_point), no_fork_reason=why_not_fork())
+        self.server.task = LoadedScript(self.script, facts, None, self._isolation, skip=facts.skip)
+        self.server.loaded(facts=facts, no_fork_reason=why_not_fork())
 
 
 class _Leaves(Listener):

@@ -11,13 +11,12 @@ import contextlib
 import dataclasses
 import json
 import os
-import select
 import signal
 import socket
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,11 +36,8 @@ if TYPE_CHECKING:
     from autotune.trial.child.task import LoadedTask
 
 
-MAXES = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0"
-
-
 class ProcessManager:
-    """Serves the ranks of one trial from a thread, until this process ends.
+    """Answers what the ranks of one trial would ask mpiexec (PMI-1), each from a thread, until this process ends.
 
     Args:
         size: how many ranks there will be. All must be forked before `serve`.
@@ -49,20 +45,21 @@ class ProcessManager:
     """
 
     def __init__(self, size: int, name: str) -> None:
-        self.size, self.name = size, name
+        self.size = size
         self.values = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}
         """Values that ranks exchange. All run on this machine: one block on node 0."""
         self._pairs = [socket.socketpair() for _ in range(size)]
-        self._waiting: list[socket.socket] = []
-        self._verbs: dict[str, Callable[[dict[str, str]], str]] = {
-            "init": lambda _: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
-            "get_maxes": lambda _: MAXES,
-            "get_appnum": lambda _: "cmd=appnum appnum=0 rc=0",
-            "get_my_kvsname": lambda _: f"cmd=my_kvsname kvsname={self.name} rc=0",
-            "get_universe_size": lambda _: f"cmd=universe_size size={self.size} rc=0",
-            "put": self._put,
-            "get": self._get,
-            "finalize": lambda _: "cmd=finalize_ack rc=0",
+        self._barrier = threading.Barrier(size)
+        self._answers = {
+            "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "get_maxes": "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0",
+            "get_appnum": "cmd=appnum appnum=0 rc=0",
+            "get_my_kvsname": f"cmd=my_kvsname kvsname={name} rc=0",
+            "get_universe_size": f"cmd=universe_size size={size} rc=0",
+            "put": "cmd=put_result rc=0",
+            "get": "cmd=get_result rc=-1 msg=key_not_found value=unknown",
+            "barrier_in": "cmd=barrier_out rc=0",
+            "finalize": "cmd=finalize_ack rc=0",
         }
 
     def environment(self, rank: int) -> dict[str, str]:
@@ -76,58 +73,27 @@ class ProcessManager:
 
     def serve(self) -> None:
         """Answer from now on."""
-        for _, theirs in self._pairs:
+        for ours, theirs in self._pairs:
             theirs.close()
-        threading.Thread(target=self._serve, name="autotune-pmi", daemon=True).start()
+            threading.Thread(target=self._serve, args=(ours,), name="autotune-pmi", daemon=True).start()
 
-    def _serve(self) -> None:
-        """Answer each line with one line. A rank that is gone is the launcher's business."""
-        rests = {ours: b"" for ours, _ in self._pairs}
-        while rests:
-            for ours in select.select(list(rests), [], [])[0]:
-                received = _receive(ours)
-                if not received:
-                    del rests[ours]
-                    ours.close()
-                    continue
-                *lines, rests[ours] = (rests[ours] + received).split(b"\n")
-                for line in lines:
-                    words = (word.partition("=") for word in line.decode(errors="replace").split())
-                    self._answer(ours, {name: value for name, _, value in words})
+    def _serve(self, ours: socket.socket) -> None:
+        """Answer each line of one rank with one line. A rank that is gone is the launcher's business."""
+        with contextlib.suppress(OSError), ours.makefile("rb") as lines:
+            for line in lines:
+                words = (word.partition("=") for word in line.decode(errors="replace").split())
+                answer = self._answer({name: value for name, _, value in words})
+                ours.sendall(answer.encode() + b"\n")
 
-    def _answer(self, ours: socket.socket, request: dict[str, str]) -> None:
-        verb = request.get("cmd", "")
+    def _answer(self, request: dict[str, str]) -> str:
+        verb, key = request.get("cmd", ""), request.get("key", "")
         if verb == "barrier_in":
-            self._waiting.append(ours)
-            if len(self._waiting) == self.size:
-                for waiting in self._waiting:
-                    _send(waiting, "cmd=barrier_out rc=0")
-                self._waiting.clear()
-            return
-        answer = self._verbs.get(verb)
-        _send(ours, answer(request) if answer else f"cmd={verb} rc=-1 msg=not_supported")
-
-    def _put(self, request: dict[str, str]) -> str:
-        self.values[request.get("key", "")] = request.get("value", "")
-        return "cmd=put_result rc=0"
-
-    def _get(self, request: dict[str, str]) -> str:
-        value = self.values.get(request.get("key", ""))
-        if value is None:
-            return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
-        return f"cmd=get_result rc=0 value={value}"
-
-
-def _receive(ours: socket.socket) -> bytes:
-    try:
-        return ours.recv(4096)
-    except OSError:
-        return b""
-
-
-def _send(ours: socket.socket, text: str) -> None:
-    with contextlib.suppress(OSError):
-        ours.sendall(text.encode() + b"\n")
+            self._barrier.wait()
+        elif verb == "put":
+            self.values[key] = request.get("value", "")
+        elif verb == "get" and key in self.values:
+            return f"cmd=get_result rc=0 value={self.values[key]}"
+        return self._answers.get(verb, f"cmd={verb} rc=-1 msg=not_supported")
 
 
 @dataclass(frozen=True)
@@ -139,7 +105,7 @@ class Job:
         connection: to the tuner.
         task: the task as the fork server has loaded it; None in a new process.
         manager: answers what ranks would ask mpiexec; None if they do not meet through MPI.
-        port: of this machine, where the ranks of a script meet; None for a task, which meets elsewhere.
+        port: of this machine, where ranks may meet; None for a single process that needs no variables of torchrun's.
     """
 
     request: TrialRequest
@@ -147,16 +113,6 @@ class Job:
     task: LoadedTask | LoadedScript | None
     manager: ProcessManager | None
     port: int | None = None
-
-    def variables(self, rank: int) -> dict[str, str]:
-        """Return what torchrun would set for ``rank``; nothing for a single process that does without."""
-        world = self.request.world_size
-        if self.port is not None:
-            return torchrun.variables(rank, world, self.port)
-        if world == 1:
-            return {}
-        found = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-        return {name: str(value) for name, value in found.items()}
 
 
 def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None) -> int:
@@ -173,7 +129,7 @@ def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask |
     _own_temporary_files(folder)
     world = request.world_size
     manager = ProcessManager(world, mark(folder)) if _meets_through_mpi(request) else None
-    ranked = request.script is not None and (world > 1 or request.script.ranked)
+    ranked = world > 1 or (request.script is not None and request.script.ranked)
     port = torchrun.free_port() if ranked else None
     job = Job(request, connection, task, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in range(world)}
@@ -187,10 +143,10 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
     from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
     assert request.script is not None
-    assert request.fork_point is not None
-    script = LoadedScript(request.script, request.fork_point, None, None, skip=request.fork_point.facts.skip)
+    assert request.facts is not None
+    script = LoadedScript(request.script, request.facts, None, None, skip=request.facts.skip)
     if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
-        script = dataclasses.replace(task, fork_point=request.fork_point)
+        script = dataclasses.replace(task, facts=request.facts)
     script.enter(Path(request.folder))
     return script
 
@@ -220,7 +176,8 @@ def _fork_rank(job: Job, rank: int) -> int:
         if job.request.world_size > 1:
             os.setsid()
             job.connection.send({"event": "rank-started", "pid": os.getpid()})
-        os.environ.update(job.variables(rank))
+        if job.port is not None:
+            os.environ.update(torchrun.variables(rank, job.request.world_size, job.port))
         if job.request.binding:
             os.environ[VARIABLE] = job.request.binding
         bind_by_plan()  # before any library starts threads; the session reads back if that worked

@@ -18,7 +18,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
@@ -32,14 +32,13 @@ from torch.utils.data import DataLoader
 
 from autotune.decoding import decoded
 from autotune.knobs.optimizer_impl import parameters_of
-from autotune.runtime import fingerprints
+from autotune.knobs.task import TaskFacts
 from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
 from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
-from autotune.trial.messages import ForkPoint
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 SEED = 0
@@ -164,8 +163,9 @@ class ProbeRun(Listener):
         script: the user's.
         hooks: report what it does.
         why_not_fork: why a fork now is not safe, or None.
-        serve: called in the process that stands at the fork point. It returns, with another listener, in trials only.
-        found: reports the fork point to the guard of this process if nobody stands there.
+        serve: called in the process that stands at the fork point. It returns in trials only, to whose listener the
+            hooks report from then on.
+        found: reports the facts of the script to the guard of this process if nobody stands at the fork point.
         trains_elsewhere: called in a process that the script has started, if that one trains.
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
 
@@ -178,15 +178,14 @@ class ProbeRun(Listener):
         script: Script,
         hooks: Hooks,
         why_not_fork: Callable[[], str | None],
-        serve: Callable[[ForkPoint], Listener],
-        found: Callable[[ForkPoint], None],
+        serve: Callable[[TaskFacts], object],
+        found: Callable[[TaskFacts], None],
         trains_elsewhere: Callable[[], None],
         users_threads: str = "",
     ) -> None:
         self.script, self.hooks, self.why_not_fork = script, hooks, why_not_fork
         self._serve, self._found, self._trains_elsewhere = serve, found, trains_elsewhere
-        self.users_threads = users_threads
-        self.seen = Seen()
+        self.seen = Seen(hooks, users_threads)
         self.no_fork_reason: str | None = None
         self._process = os.getpid()
         self._places = self._loaders = 0
@@ -212,10 +211,9 @@ class ProbeRun(Listener):
             self._loaders -= 1
             self._look()
         else:
-            listener = self._come_to_place()
-            if listener is not None:
-                return listener.iterates(loader, begin)
-            self.seen = Seen(loader=loader, reads=fingerprints.of_loader(loader))
+            if self._is_trial_from_here():
+                return self.hooks.listener.iterates(loader, begin)
+            self.seen.begin(loader)
         passing = Pass(self.hooks, begin(), loader, self.takes)
         self._pass = weakref.ref(passing)
         return passing
@@ -225,11 +223,10 @@ class ProbeRun(Listener):
         if os.getpid() != self._process:
             return
         if self.seen.loader is None and not self.seen.models and is_trainable(model):
-            listener = self._come_to_place()
-            if listener is not None:
-                listener.calls(model)
+            if self._is_trial_from_here():
+                self.hooks.listener.calls(model)
                 return
-            self.seen = Seen(known_by=BACKWARDS)
+            self.seen.begin(known_by=BACKWARDS)
         if not any(model is known for known in self.seen.models):
             self.seen.models.append(model)
         kind = next((parameter.device.type for parameter in model.parameters()), "cpu")
@@ -248,11 +245,10 @@ class ProbeRun(Listener):
         if os.getpid() != self._process:
             return
         if self.hooks.compiles and self.seen.loader is None and not self.seen.models and not self._places:
-            listener = self._come_to_place()
-            if listener is not None:
-                listener.goes_backward(loss)
+            if self._is_trial_from_here():
+                self.hooks.listener.goes_backward(loss)
                 return
-            self.seen = Seen(known_by=BACKWARDS)
+            self.seen.begin(known_by=BACKWARDS)
         self._backwards += 1
         self._all_backwards += 1
         self._trained_at = self._trained_at or time.monotonic()
@@ -268,33 +264,33 @@ class ProbeRun(Listener):
         self._all_steps += 1
         self._trained_at = self._trained_at or time.monotonic()
         if self.seen.loader is None:
-            if not self._places and self._come_to_place() is not None:
+            if not self._places and self._is_trial_from_here():
                 return
             self.seen.known_by = STEPS
             self._look()
 
-    def _come_to_place(self) -> Listener | None:
-        """Fork here if possible. Return the listener of a trial; None in the probe run."""
+    def _is_trial_from_here(self) -> bool:
+        """Fork at this place if possible. Return True in a trial, and False in the probe run."""
         self._places += 1
         self._steps = self._backwards = self._batches = 0
         self._trained_at = 0.0
         self._close_verdict()
-        reason = self.why_not_fork() or own_processes()
-        self.no_fork_reason = reason
-        if reason is not None:
-            return None
+        self.no_fork_reason = self.why_not_fork() or own_processes()
+        if self.no_fork_reason is not None:
+            return False
         verdict, self._verdict = os.pipe()
         if os.fork() == 0:
             self._process = os.getpid()
             os.close(verdict)
-            return None
+            return False
         os.close(self._verdict)
         self._verdict = None
         with open(verdict, "rb") as pipe:
             found = pipe.read()
         if not found:
             os._exit(0)  # the probe run has gone on
-        return self._serve(decoded(ForkPoint, json.loads(found)))
+        self._serve(decoded(TaskFacts, json.loads(found)))
+        return True
 
     def _close_verdict(self) -> None:
         if self._verdict is not None:
@@ -306,18 +302,14 @@ class ProbeRun(Listener):
         made = max(self._steps, self._backwards if not self._steps else 0)
         if made < least and time.monotonic() - self._trained_at < ENOUGH_SECONDS:
             return
-        self.seen.optimizers = self.hooks.optimizers
-        self.seen.models = self.seen.models or models_trained_by(self.seen.optimizers)
-        self.seen.compiles = self.hooks.compiles
-        self.seen.threads, self.seen.interop_threads = self.hooks.threads, self.hooks.interop_threads
-        self.seen.users_threads = self.users_threads
+        self.seen.models = self.seen.models or models_trained_by(self.hooks.optimizers)
         skip = 0 if self.seen.loader is None else self._loaders - 1
         facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
-        fork_point = ForkPoint(facts, self.no_fork_reason)
+        facts = replace(facts, no_fork_reason=self.no_fork_reason)
         if self._verdict is not None:
-            os.write(self._verdict, json.dumps(asdict(fork_point)).encode())
+            os.write(self._verdict, json.dumps(facts.as_dict()).encode())
         else:
-            self._found(fork_point)
+            self._found(facts)
         leave()
 
 
@@ -341,6 +333,34 @@ class Pass(Iterator[Any]):
 
     def __len__(self) -> int:
         return len(self._loader)
+
+
+class TrainingLoader:
+    """Recognises the loader that a script trains on: the first that it iterates in training, and those built like it.
+
+    Args:
+        hooks: of the script.
+        skip: how many loaders it iterates for something else before.
+
+    Attributes:
+        loader: the latest; None before training begins.
+    """
+
+    def __init__(self, hooks: Hooks, skip: int) -> None:
+        self._hooks, self._skip = hooks, skip
+        self.loader: DataLoader[Any] | None = None
+
+    def is_it(self, loader: DataLoader[Any], *, later: bool = False) -> bool:
+        """Return whether the script trains on ``loader``, which it begins to iterate; ``later``: see `reads_like`."""
+        if not is_training(self._hooks):
+            return False
+        if self.loader is None and self._skip > 0:
+            self._skip -= 1
+            return False
+        if self.loader is not None and not reads_like(loader, self.loader, later=later):
+            return False
+        self.loader = loader
+        return True
 
 
 def is_training(hooks: Hooks) -> bool:

@@ -13,7 +13,6 @@ from autotune.runtime.session import Session
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.script_trial import LoadedScript
-from autotune.trial.child.step_recorder import StepRecorder
 from autotune.trial.child.task import UNFINISHED, LoadedTask, check_split, facts, load, with_split
 from autotune.trial.messages import (
     Resume,
@@ -100,7 +99,7 @@ def run_rank(
     try:
         if isinstance(task, LoadedScript):
             if request.spec is None:
-                return task.record_steps(StepRecorder(connection, rank, request.world_size))
+                return task.record_steps(Tuner(connection, rank), request.world_size)
             return task.try_out(request.spec, Tuner(connection, rank))
         if task is None:
             task = load(Path(request.task))

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.task import TaskFacts
-from autotune.runtime import loaders
+from autotune.runtime import fingerprints, loaders
+from autotune.scripts.hooks import Hooks
 from autotune.trial.child.task import batch_length, trained_facts
 
 OUR_ONE = "01"
@@ -36,30 +36,30 @@ class Seen:
     """All that a script has trained with so far.
 
     Attributes:
+        hooks: know its optimizers, whether it compiles by itself, and the threads that it asks PyTorch for.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
         known_by: what its training steps are known by.
         loader: the one that it trains on.
         reads: fingerprint of the loader before it was read: a data set may open its file when it is.
         batch: the first of that.
         models: that it has called in training.
-        optimizers: that it holds.
         autocasts: whether it autocasts by itself.
-        compiles: whether it compiles by itself.
-        threads: that it has asked PyTorch for; None if it has not.
-        interop_threads: likewise.
-        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
     """
 
+    hooks: Hooks
+    users_threads: str = ""
     known_by: str = BATCHES
     loader: DataLoader[Any] | None = None
     reads: str = ""
     batch: Any = None
     models: list[nn.Module] = field(default_factory=list)
-    optimizers: list[Optimizer] = field(default_factory=list)
     autocasts: bool = False
-    compiles: bool = False
-    threads: int | None = None
-    interop_threads: int | None = None
-    users_threads: str = ""
+
+    def begin(self, loader: DataLoader[Any] | None = None, known_by: str = BATCHES) -> None:
+        """Forget what came before a place where training may begin: on ``loader``, if there is one."""
+        self.loader, self.known_by, self.batch = loader, known_by, None
+        self.reads = "" if loader is None else fingerprints.of_loader(loader)
+        self.models, self.autocasts = [], False
 
 
 def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
@@ -69,7 +69,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
     dataset = None if loader is None else loader.dataset
     return TaskFacts(
         name=name,
-        **trained_facts(seen.models, seen.optimizers, dataset, seen.reads, device),
+        **trained_facts(seen.models, seen.hooks.optimizers, dataset, seen.reads, device),
         unit="samples" if counts_samples(seen) else "steps",
         current=_current(seen, device),
         why_not_several=why_not_several(seen, device),
@@ -135,17 +135,18 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
             found["pin_memory"] = bool(loader.pin_memory)
     if own_threads(seen) is not None:
         found["threads"] = own_threads(seen)
-    if seen.interop_threads is not None:
-        found["interop_threads"] = seen.interop_threads
-    flags = seen.optimizers[0].defaults if seen.optimizers else {}
+    if seen.hooks.interop_threads is not None:
+        found["interop_threads"] = seen.hooks.interop_threads
+    optimizers = seen.hooks.optimizers
+    flags = optimizers[0].defaults if optimizers else {}
     own = [impl for impl in OPTIMIZER_IMPLS[1:] if flags.get(impl)]
     return found | ({"optimizer_impl": own[-1]} if own else {})
 
 
 def own_threads(seen: Seen) -> int | None:
     """Return the threads that the script itself has chosen; None if it leaves that to PyTorch."""
-    if seen.threads is not None:
-        return seen.threads
+    if seen.hooks.threads is not None:
+        return seen.hooks.threads
     stated = os.environ.get("OMP_NUM_THREADS", OUR_ONE)
     stated = seen.users_threads if stated == OUR_ONE else stated
     return int(stated) if stated.isdigit() and int(stated) > 0 else None
@@ -156,11 +157,11 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
     found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
     if own_threads(seen) is not None:
         found.append(("threads", None, "the script sets its threads itself"))
-    if seen.interop_threads is not None:
+    if seen.hooks.interop_threads is not None:
         found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
         found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
-    compiled = seen.compiles or any(_is_compiled(model) for model in seen.models)
+    compiled = seen.hooks.compiles or any(_is_compiled(model) for model in seen.models)
     if compiled or not seen.models:
         why = "the script compiles its model itself" if compiled else MODEL_FREE
         found += [(knob, None, why) for knob in ("channels_last", "precision", "compile")]

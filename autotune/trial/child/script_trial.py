@@ -20,19 +20,18 @@ from torch.utils.data import DataLoader
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.digests import digest
-from autotune.runtime.loaders import reads_like
 from autotune.scripts.apply import Applied, Order, SharedBatch
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
-from autotune.trial.child.probe_run import is_training, leave, models_trained_by
+from autotune.trial.child.probe_run import TrainingLoader, leave, models_trained_by
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.step_recorder import StepRecorder
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -46,7 +45,7 @@ class LoadedScript:
 
     Attributes:
         script: the user's.
-        fork_point: where it trains.
+        facts: what the tuner knows of it.
         hooks: of this process, in which the script stands; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself, as a new process.
@@ -55,7 +54,7 @@ class LoadedScript:
     """
 
     script: Script
-    fork_point: ForkPoint
+    facts: TaskFacts
     hooks: Hooks | None
     isolation: Isolation | None
     numbers: object = None
@@ -78,25 +77,24 @@ class LoadedScript:
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
         """
-        facts, hooks = self.fork_point.facts, self.hooks or Hooks()
+        facts, hooks = self.facts, self.hooks or Hooks()
         compared = facts.compared
         shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
         order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
         applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
-        loop = ScriptLoop(spec, tuner, facts, hooks, applied, self.skip)
+        loop = ScriptLoop(spec, tuner, facts, hooks, applied, TrainingLoader(hooks, self.skip))
         return self._train(hooks, loop, loop.script_ended, shared)
 
-    def record_steps(self, recorder: StepRecorder) -> int:
-        """Train, and have ``recorder`` look at it; returns the exit code of a script that came to its end before.
+    def record_steps(self, tuner: Tuner, ranks: int) -> int:
+        """Train, and record how as one of so many ``ranks``; returns the exit code of a script that ended before.
 
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
         """
         hooks = self.hooks or Hooks()
-        recorder.attach(hooks, self.skip)
-        ranks, batch = recorder.ranks, self.fork_point.facts.current["batch_size"]
+        recorder = StepRecorder(tuner.connection, tuner.rank, hooks, TrainingLoader(hooks, self.skip))
         own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
-        shared = None if own else self._shared_batch(batch // ranks)
+        shared = None if own else self._shared_batch(self.facts.current["batch_size"] // ranks)
         return self._train(hooks, recorder, recorder.script_ended, shared)
 
     def _train(
@@ -113,8 +111,7 @@ class LoadedScript:
 
     def _shared_batch(self, share: int) -> SharedBatch:
         """Return the ``share`` of each of several processes of the batch that the script states as one."""
-        facts = self.fork_point.facts
-        return SharedBatch(facts.current["batch_size"], share, facts.samples or 0)
+        return SharedBatch(self.facts.current["batch_size"], share, self.facts.samples or 0)
 
 
 class ScriptLoop(MeasuredLoop, Listener):
@@ -126,22 +123,27 @@ class ScriptLoop(MeasuredLoop, Listener):
         facts: what the tuner knows of the script.
         hooks: report nothing of what the measuring does itself.
         applied: the trial's settings.
-        skip: how many loaders are iterated for something else before training begins.
+        training: recognises the loader that the script trains on.
     """
 
     def __init__(
-        self, spec: TrialSpec, tuner: Tuner, facts: TaskFacts, hooks: Hooks, applied: Applied, skip: int
+        self,
+        spec: TrialSpec,
+        tuner: Tuner,
+        facts: TaskFacts,
+        hooks: Hooks,
+        applied: Applied,
+        training: TrainingLoader,
     ) -> None:
         if spec.without and facts.script != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
         super().__init__(applied.session, spec, tuner.show_life)
-        self.tuner, self.facts, self.hooks, self.applied, self._skip = tuner, facts, hooks, applied, skip
+        self.tuner, self.facts, self.hooks, self.applied, self.training = tuner, facts, hooks, applied, training
         self._known_by = facts.script
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
         self._made = 0
-        self._trained: DataLoader[Any] | None = None
         self._stepping: Optimizer | None = None
         self.step_is_open = False
         """True while the script works on a batch."""
@@ -152,14 +154,7 @@ class ScriptLoop(MeasuredLoop, Listener):
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Count batches of the training loader; leave every other loader alone."""
-        if self._known_by != BATCHES or not is_training(self.hooks):
-            return begin()
-        if self._trained is None and self._skip > 0:
-            self._skip -= 1
-            return begin()
-        if self._trained is None:  # a loader over a stream has no truth value
-            self._trained = loader
-        if not reads_like(loader, self._trained, later=self.passed):
+        if self._known_by != BATCHES or not self.training.is_it(loader, later=self.passed):
             return begin()
         self.passed = False
         self.hooks.unseen(lambda: self.applied.loader(loader))

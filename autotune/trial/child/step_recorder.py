@@ -18,12 +18,12 @@ from torch.utils.data import DataLoader
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime import fingerprints
 from autotune.runtime.digests import digest
-from autotune.runtime.loaders import length, reads_like
+from autotune.runtime.loaders import length
 from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.first_steps import norm
-from autotune.trial.child.probe_run import Ended, Pass, is_training
-from autotune.trial.child.task import batch_length, tensor_bytes
+from autotune.trial.child.probe_run import Ended, Pass, TrainingLoader
+from autotune.trial.child.task import batch_length
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, UnixConnection, error_report, send_report
 
 MOST_BATCHES = 64
@@ -38,39 +38,25 @@ class StepRecorder(Listener):
     Args:
         connection: to the tuner.
         rank: this process.
-        ranks: of the trial.
+        hooks: report nothing of what the recorder does itself.
+        training: recognises the loader that the script trains on.
     """
 
-    def __init__(self, connection: UnixConnection, rank: int, ranks: int) -> None:
-        self.connection, self.rank, self.ranks = connection, rank, ranks
-        self.hooks = Hooks()
-        self._skip = 0
-        self._loader: DataLoader[Any] | None = None
+    def __init__(self, connection: UnixConnection, rank: int, hooks: Hooks, training: TrainingLoader) -> None:
+        self.connection, self.rank, self.hooks, self.training = connection, rank, hooks, training
         self._reads = ""
         self._samples = 0
-        self._sizes: list[float] = []
         self._batches: list[str] = []
         self._first_weights = ""
         self._stepped: dict[int, int] = {}
         self._batches_at: list[int] = []
         self._gradients: list[float] = []
 
-    def attach(self, hooks: Hooks, skip: int) -> None:
-        """Look at what ``hooks`` report from here on, past ``skip`` loaders."""
-        self.hooks, self._skip = hooks, skip
-
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Record passes over the training loader."""
-        if not is_training(self.hooks):
+        if not self.training.is_it(loader):
             return begin()
-        if self._loader is None and self._skip > 0:
-            self._skip -= 1
-            return begin()
-        if self._loader is not None and not reads_like(loader, self._loader):
-            return begin()
-        if self._loader is None:
-            self._reads = fingerprints.of_loader(loader)
-        self._loader = loader
+        self._reads = self._reads or fingerprints.of_loader(loader)
         return Pass(self.hooks, begin(), loader, self.takes)
 
     def takes(self, batch: Any) -> None:
@@ -86,7 +72,6 @@ class StepRecorder(Listener):
         if not self._batches:
             self._samples, self._first_weights = batch_length(batch), self._weights()
         self._batches.append(digest(batch))
-        self._sizes.append(tensor_bytes(batch) / max(1, batch_length(batch)))
 
     def steps(self, optimizer: Optimizer) -> None:
         """Record the step of an optimizer; its gradients are still there."""
@@ -115,9 +100,8 @@ class StepRecorder(Listener):
             world=dist.get_world_size() if grouped else 1,
             backend=_backend() if grouped else "",
             samples=self._samples,
-            sample_bytes=sum(self._sizes[:EVIDENCE_STEPS]) / len(self._sizes[:EVIDENCE_STEPS]),
             batches=tuple(self._batches[:EVIDENCE_STEPS]),
-            epoch=length(self._loader),
+            epoch=length(self.training.loader),
             batches_per_step=(steps[-1] - steps[0]) / (len(steps) - 1),
             weights=weights,
             changed=weights != self._first_weights,

@@ -20,11 +20,11 @@ from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task import Fingerprint, TaskFacts
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
-from autotune.trial.messages import ForkPoint, TrialReport, UnixConnection
+from autotune.trial.messages import TrialReport, UnixConnection
 from autotune.trial.parent.judge import explain
 from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
@@ -173,7 +173,7 @@ class ForkServerProcess:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None if it forks them.
         script: that it has loaded; None for a task file.
-        fork_point: where that trains.
+        facts: of that.
         gaps: what it does not keep from the user's world.
         on_exit: called when a trial has ended, by the trial's pid.
     """
@@ -185,7 +185,7 @@ class ForkServerProcess:
         self.gone = False
         self.no_fork_reason: str | None = None
         self.script: Script | None = None
-        self.fork_point: ForkPoint | None = None
+        self.facts: TaskFacts | None = None
         self.gaps: tuple[str, ...] = ()
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
@@ -313,22 +313,21 @@ class ForkServers:
             NothingUsable: not by the ``deadline``.
         """
         from_start = several and self._setup.script is not None
-        fork_point = self.get(Settings(), deadline).fork_point if from_start else None
+        facts = self.get(Settings(), deadline).facts if from_start else None
         key = settings.inherited, from_start
         server = self._living.get(key)
         if server is None or server.gone:
             setup = self._setup
             server = ForkServerProcess.launch(setup.environment(settings), setup.origin, self._loop)
             self._living[key] = server
-            self._load(server, deadline, fork_point)
+            self._load(server, deadline, facts)
         return server
 
     def set_compared(self, compared: Fingerprint) -> None:
         """Have trials of a script apply settings to what ``compared`` names."""
         for server in self._living.values():
-            if server.fork_point is not None:
-                facts = replace(server.fork_point.facts, compared=compared)
-                server.fork_point = replace(server.fork_point, facts=facts)
+            if server.facts is not None:
+                server.facts = replace(server.facts, compared=compared)
 
     def close(self) -> None:
         """End all of them and everything below them."""
@@ -336,7 +335,7 @@ class ForkServers:
             server.close()
         self._living.clear()
 
-    def _load(self, server: ForkServerProcess, deadline: float, fork_point: ForkPoint | None) -> None:
+    def _load(self, server: ForkServerProcess, deadline: float, facts: TaskFacts | None) -> None:
         setup = self._setup
         task, script = str(setup.task), self.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
@@ -352,7 +351,7 @@ class ForkServers:
             scratch=str(setup.paths.root),
             script=None if script is None else asdict(script),
             users_threads=setup.users_threads,
-            fork_point=None if fork_point is None else asdict(fork_point),
+            facts=None if facts is None else asdict(facts),
         )
         if reply is None:
             timed_out = not server.gone
@@ -380,7 +379,7 @@ class ForkServers:
             raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error.traceback)
         if script is not None:
             self.script = server.script = replace(script, ranked=reply["ranked"])
-            server.fork_point, server.gaps = decoded(ForkPoint, reply["fork_point"]), tuple(reply["gaps"])
+            server.facts, server.gaps = decoded(TaskFacts, reply["facts"]), tuple(reply["gaps"])
 
 
 def last_place(stacks: str, folder: Path) -> str:

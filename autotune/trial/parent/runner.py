@@ -139,6 +139,8 @@ class RunningTrial:
     def end(self, oom_kills: int | None) -> TrialEnd:
         """Return how it ended; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
         before = self._oom_kills_before
+        facts = self.server.facts
+        why_from_start = None if facts is None else facts.no_fork_reason
         return TrialEnd(
             report=most_telling(self._reports),
             rank_codes=tuple(self.rank_codes),
@@ -149,7 +151,7 @@ class RunningTrial:
             seconds=time.monotonic() - self.requested_at,
             start_seconds=self.start_seconds,
             leftovers=self._leftovers,
-            no_fork_reason=self.server.no_fork_reason,
+            no_fork_reason=self.server.no_fork_reason or why_from_start,
         )
 
     def close(self) -> None:
@@ -265,11 +267,10 @@ class Runner:
     def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
         server = self.warm()
-        assert server.fork_point is not None
+        assert server.facts is not None
         now = time.monotonic()
         self.script_seconds = self.script_seconds or now - begun
-        facts = server.fork_point.facts
-        facts = replace(facts, warnings=(*facts.warnings, *server.gaps))
+        facts = replace(server.facts, warnings=(*server.facts.warnings, *server.gaps))
         if server.script != self.setup.script:
             facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
         assert server.script is not None
@@ -413,7 +414,7 @@ class Runner:
             spec=spec,
             binding="" if spec is None else self.setup.binding(settings).text,
             script=server.script,
-            fork_point=server.fork_point,
+            facts=server.facts,
             ranks=ranks,
         )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))

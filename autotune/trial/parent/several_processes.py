@@ -14,9 +14,6 @@ from autotune.trial.parent.judge import TrialEnd, how_it_ended, short
 OTHER_GRADIENTS = 1.5
 """Gradients of several ranks may be this many times as large as those of one process, or as small: their samples
 differ. Gradients that are added up where they should be averaged differ by the number of ranks."""
-OTHER_SAMPLES = 1.5
-"""Samples of ranks may be this many times as large as those of one process, or as small: a small
-batch needs less padding."""
 FEW_BATCHES = 4
 """From as many batches in an epoch on, ranks may have one more or less: the last batch is a ragged one."""
 STARTED = "two processes started as torchrun does: "
@@ -73,10 +70,6 @@ def _other_work(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | Non
     other = next((rank for rank in ranks if rank.samples != share), None)
     if other is not None:
         return f"a rank takes batches of {other.samples} samples, but its share of {alone.samples} is {share}"
-    for rank in ranks:
-        size = rank.sample_bytes / alone.sample_bytes if alone.sample_bytes else 1.0
-        if not 1 / OTHER_SAMPLES <= size <= OTHER_SAMPLES:
-            return f"samples of a rank are {size:.2g} times as large as those of one process"
     own = alone.epoch
     allowed = 1 if own is not None and own >= FEW_BATCHES else 0
     if own is None or any(rank.epoch is None or abs(rank.epoch - own) > allowed for rank in ranks):

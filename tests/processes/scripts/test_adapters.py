@@ -42,7 +42,7 @@ def test_a_script_with_bars_and_monitors_can_be_forked_where_it_trains(
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
     with running(source, tmp_path, monkeypatch) as runner:
-        assert runner.describe(steps=False).script == "batches"
-        fork_point = runner.warm().fork_point
-        assert fork_point.no_fork_reason is None
+        facts = runner.describe(steps=False)
+        assert facts.script == "batches"
+        assert facts.no_fork_reason is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]

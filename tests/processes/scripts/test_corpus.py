@@ -42,9 +42,8 @@ def check(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def check_facts(script: Script, facts: TaskFacts, runner: Runner) -> None:
     """Compare what is known of a script that tunes."""
     assert (facts.script, facts.unit) == (script.known_by, "samples" if script.known_by == "batches" else "steps")
-    fork_point = runner.warm().fork_point
-    assert (script.not_forked or "") in (fork_point.no_fork_reason or "")
-    assert (fork_point.no_fork_reason is None) == (script.not_forked is None)
+    assert (script.not_forked or "") in (facts.no_fork_reason or "")
+    assert (facts.no_fork_reason is None) == (script.not_forked is None)
     if script.processes:
         assert facts.why_not_several is None
         assert runner.several_seconds > 0

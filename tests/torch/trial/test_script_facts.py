@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
+from autotune.scripts.hooks import Hooks  # noqa: E402
 from autotune.trial.child.script_facts import Seen, why_not_several  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -28,7 +29,7 @@ class Stream(IterableDataset[Any]):
 
 
 def seen(loader: DataLoader[Any]) -> Seen:
-    return Seen(loader=loader, batch=next(iter(loader)))
+    return Seen(Hooks(), loader=loader, batch=next(iter(loader)))
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("found", "device", "words"),
     [
-        (lambda: Seen(), "cpu", "trains on no DataLoader"),
+        (lambda: Seen(Hooks()), "cpu", "trains on no DataLoader"),
         (lambda: seen(DataLoader(Stream(), 2)), "cpu", "samples of a stream"),
         (lambda: seen(DataLoader(DATA, 3)), "cpu", "cannot share the batch equally"),
         (lambda: seen(DataLoader(DATA, 4, collate_fn=lambda _: torch.zeros(9, 1))), "cpu", "the length of a batch"),

@@ -10,6 +10,7 @@ import torch
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.measured_loop import LIFE_SIGN_SECONDS
 from autotune.trial.child.measuring import Tuner
+from autotune.trial.child.probe_run import TrainingLoader
 from autotune.trial.child.script_trial import ScriptLoop
 
 
@@ -29,7 +30,8 @@ def test_a_long_step_shows_life_at_its_backward_passes() -> None:
     spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", first_steps="")
     facts: Any = SimpleNamespace(script="batches")
     applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cpu"), world_size=1))
-    loop = ScriptLoop(spec, Tuner(connection, 0), facts, Hooks(), applied, 0)
+    hooks = Hooks()
+    loop = ScriptLoop(spec, Tuner(connection, 0), facts, hooks, applied, TrainingLoader(hooks, 0))
     loop._measured = iter(())  # type: ignore[assignment]  # the first step has begun
     loop.goes_backward(torch.ones(()))
     assert connection.sent == []
