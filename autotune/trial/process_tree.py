@@ -86,11 +86,8 @@ def prefer_as_oom_victim() -> None:
 
 
 def own_threads() -> int:
-    """Return the number of threads of this process as the kernel counts them; 1 if it cannot be read."""
-    try:
-        return len(os.listdir("/proc/self/task"))
-    except OSError:
-        return 1
+    """Return the number of threads of this process as the kernel counts them."""
+    return psutil.Process().num_threads()
 
 
 def tree(root: int) -> list[int]:
@@ -156,9 +153,6 @@ def reap() -> list[tuple[int, int]]:
     """Collect every ended child of this process without waiting: ``[(pid, wait status)]``."""
     ended: list[tuple[int, int]] = []
     with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            ended.append((pid, status))
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended.append(child)
     return ended

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import symtable
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import decode_source
 from pathlib import Path
 
 from autotune.errors import ContractError, UsageError
@@ -89,9 +91,8 @@ def recognise(path: Path) -> TaskFile:
         UsageError: the file is missing, not a file, or not Python.
         ContractError: required functions are missing or take the wrong number of parameters; shows the lines to add.
     """
-    tree = parse(path)
+    tree, names = parse(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    names = top_level_names(tree)
     missing = [name for name in REQUIRED if name not in names]
     if len(missing) == len(REQUIRED):
         raise ContractError(_not_a_task(path))
@@ -123,8 +124,8 @@ def write_task(path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def parse(path: Path) -> ast.Module:
-    """Return the syntax tree of the file ``path``.
+def parse(path: Path) -> tuple[ast.Module, set[str]]:
+    """Return the syntax tree of the file ``path`` and the names that it binds at its top level, by any statement.
 
     Raises:
         UsageError: it is missing, not a file, or not Python.
@@ -135,33 +136,16 @@ def parse(path: Path) -> ast.Module:
         raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
     no_source = f"{path}: not a Python source file. Give a training script, or a task file such as model.py."
     try:
-        return ast.parse(path.read_bytes(), filename=str(path))
+        source = path.read_bytes()
+        tree = ast.parse(source, filename=str(path))
+        symbols = symtable.symtable(decode_source(source), str(path), "exec").get_symbols()
+        return tree, {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
     except SyntaxError as error:
         if error.lineno is None:
             raise UsageError(no_source) from error
         raise UsageError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from error
     except ValueError as error:
         raise UsageError(no_source) from error
-
-
-def top_level_names(tree: ast.Module) -> set[str]:
-    """Return names bound at the top level, also inside top-level ``if`` and ``try``, by any statement that binds."""
-    names: set[str] = set()
-    pending: list[ast.stmt] = list(tree.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {leaf.id for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            for block in ("body", "orelse", "finalbody"):
-                pending += getattr(node, block, [])
-            pending += [stmt for handler in getattr(node, "handlers", []) for stmt in handler.body]
-    return names
 
 
 def _accepts(function: ast.FunctionDef, count: int) -> bool:
@@ -289,28 +273,22 @@ def is_script(path: Path) -> bool:
     Raises:
         UsageError: there is no such file, or it is no Python.
     """
-    tree = parse(path)
-    defined = top_level_names(tree) & set(REQUIRED)
+    tree, names = parse(path)
+    defined = names & set(REQUIRED)
     if len(defined) == len(REQUIRED):
         return False
-    return any(_does_something(node) or (not defined and _keeps_a_result(node)) for node in tree.body)
+    # A task file may keep a result, too: ``DATA = read()``. In a script it may be that of the training.
+    calls = (ast.Expr,) if defined else (ast.Expr, ast.Assign)
+    return any(_may_train(node, calls) for node in tree.body)
 
 
-def _keeps_a_result(node: ast.stmt) -> bool:
-    """Return True for ``result = main()``, which a task file may have, too: ``DATA = read()``."""
-    inner = node.body if isinstance(node, ast.If | ast.Try) else []
-    return (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or any(map(_keeps_a_result, inner))
-
-
-def _does_something(node: ast.stmt) -> bool:
-    """Return True for a statement that may train: a call, a loop, or a block of such as ``if __name__ == ...``."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
-        return False
-    if isinstance(node, ast.For | ast.While | ast.With | ast.Raise):
-        return True
+def _may_train(node: ast.stmt, calls: tuple[type[ast.stmt], ...]) -> bool:
+    """Return True for a loop, a call in a statement of one of the kinds ``calls``, or a block with such."""
     if isinstance(node, ast.If | ast.Try):
-        return any(_does_something(inner) for inner in node.body)
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        return any(_may_train(inner, calls) for inner in node.body)
+    if isinstance(node, calls):
+        return isinstance(getattr(node, "value", None), ast.Call)
+    return isinstance(node, ast.For | ast.While | ast.With | ast.Raise)
 
 
 def _module_file(name: str) -> Path:

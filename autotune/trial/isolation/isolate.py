@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import socket
 import stat
 import struct
@@ -30,7 +29,6 @@ PROGRAMS_CALL = (
 )
 FIRST_FILE = 3
 """Standard input, output and error stay what they are."""
-MADE_ANEW = os.O_CREAT | os.O_EXCL | os.O_TRUNC
 
 
 @dataclass(frozen=True)
@@ -150,10 +148,8 @@ def _reopen_files(name_of: Callable[[str], str | None]) -> None:
 
 
 def _reopen(fd: int, path: str) -> None:
-    found = re.search(r"(?m)^flags:\s*([0-7]+)", Path(f"/proc/self/fdinfo/{fd}").read_text())
-    flags = int(found[1], 8) if found else os.O_RDONLY
     position, inheritable = os.lseek(fd, 0, os.SEEK_CUR), os.get_inheritable(fd)
-    again = os.open(path, flags & ~MADE_ANEW)
+    again = os.open(path, fcntl.fcntl(fd, fcntl.F_GETFL))  # these do not say that it was created or emptied
     os.lseek(again, position, os.SEEK_SET)
     os.dup2(again, fd, inheritable=inheritable)
     os.close(again)

@@ -37,7 +37,6 @@ PAUSE_SECONDS = 1.0
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
 EMPTY: Mapping[str, str] = MappingProxyType({})
-LOG_BYTES = 2**20
 TAIL_BYTES = 4096
 LOAD_SECONDS = 120.0
 SCRIPT_SECONDS = 600.0
@@ -72,8 +71,9 @@ class EventLoop:
         self._selector.register(fd, selectors.EVENT_READ, on_readable)
 
     def remove(self, fd: int) -> None:
-        """Stop waiting for ``fd``."""
-        self._selector.unregister(fd)
+        """Stop waiting for ``fd``, if that has not been done before."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(fd)
 
     def wait(self, seconds: float) -> float:
         """Sleep until something can be read, ``seconds`` or `PART_SECONDS` at most, and call back for all that can.
@@ -167,7 +167,15 @@ class TrialSetup:
 
 
 class ForkServerProcess:
-    """One living fork server.
+    """One living fork server. It leads a process group, which the terminal's Ctrl-C does not reach.
+
+    Args:
+        environment: that it starts with.
+        folder: that it starts in.
+        loop: calls back for its messages and its log.
+
+    Raises:
+        LaunchError: the process could not be started.
 
     Attributes:
         gone: True once it has ended.
@@ -178,10 +186,8 @@ class ForkServerProcess:
         on_exit: called when a trial has ended, by the trial's pid.
     """
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], connection: UnixConnection, log_fd: int, loop: EventLoop
-    ) -> None:
-        self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
+    def __init__(self, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> None:
+        self.loop = loop
         self.gone = False
         self.no_fork_reason: str | None = None
         self.script: Script | None = None
@@ -189,22 +195,12 @@ class ForkServerProcess:
         self.gaps: tuple[str, ...] = ()
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
-        self._log = bytearray()
-        loop.add(connection.fileno(), self._read_message)
-        loop.add(log_fd, self._read_log)
-
-    @classmethod
-    def launch(cls, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> ForkServerProcess:
-        """Start a fork server in ``folder``. It leads a process group, which the terminal's Ctrl-C does not reach.
-
-        Raises:
-            LaunchError: the process could not be started.
-        """
-        ours, theirs = UnixConnection.pair()
-        read_end, write_end = os.pipe()
-        os.set_blocking(read_end, False)
+        self._log = b""
+        self.connection, theirs = UnixConnection.pair()
+        self.log_fd, write_end = os.pipe()
+        os.set_blocking(self.log_fd, False)
         try:
-            process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 child_command("fork_server", str(theirs.fileno())),
                 env=dict(environment),
                 cwd=folder,
@@ -218,7 +214,8 @@ class ForkServerProcess:
         finally:
             theirs.close()
             os.close(write_end)
-        return cls(process, ours, read_end, loop)
+        loop.add(self.connection.fileno(), self._read_message)
+        loop.add(self.log_fd, self._read_log)
 
     def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
         """Send a request; a fork server that is gone is noticed by its silence."""
@@ -237,12 +234,12 @@ class ForkServerProcess:
 
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""
-        self._log.clear()
+        self._log = b""
 
     def tail(self) -> str:
         """Return the last lines printed."""
         self._read_log()
-        return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
+        return self._log.decode(errors="replace")
 
     def stacks(self, pid: int) -> str:
         """Return the log's end, after all processes below ``pid`` were asked for their stacks."""
@@ -279,12 +276,9 @@ class ForkServerProcess:
         """Keep the end of what was printed."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.log_fd, 65536)
-            self._log += data
-            if len(self._log) > LOG_BYTES:
-                del self._log[: -LOG_BYTES // 2]
+            self._log = (self._log + data)[-TAIL_BYTES:]
             if not data:
-                with contextlib.suppress(KeyError):  # it was removed before
-                    self.loop.remove(self.log_fd)
+                self.loop.remove(self.log_fd)
 
 
 class ForkServers:
@@ -318,7 +312,7 @@ class ForkServers:
         server = self._living.get(key)
         if server is None or server.gone:
             setup = self._setup
-            server = ForkServerProcess.launch(setup.environment(settings), setup.origin, self._loop)
+            server = ForkServerProcess(setup.environment(settings), setup.origin, self._loop)
             self._living[key] = server
             self._load(server, deadline, facts)
         return server

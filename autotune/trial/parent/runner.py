@@ -90,7 +90,6 @@ class RunningTrial:
         self.start_seconds = 0.0
         self._reports: list[TrialReport] = []
         self._leftovers = 0
-        self._loop: EventLoop | None = None
 
     @property
     def ended(self) -> bool:
@@ -106,10 +105,9 @@ class RunningTrial:
         """Return True once ``count`` events wait."""
         return len(self.events) >= count
 
-    def listen(self, loop: EventLoop) -> None:
+    def listen(self) -> None:
         """Take messages as they come, and the word of the fork server that all is over."""
-        self._loop = loop
-        loop.add(self.connection.fileno(), self._read)
+        self.server.loop.add(self.connection.fileno(), self._read)
         self.server.on_exit[self.pid] = self._exited
 
     def signal(self, signum: int) -> None:
@@ -156,14 +154,9 @@ class RunningTrial:
 
     def close(self) -> None:
         """Listen no longer."""
-        self._stop_listening()
+        self.server.loop.remove(self.connection.fileno())
         self.server.on_exit.pop(self.pid, None)
         self.connection.close()
-
-    def _stop_listening(self) -> None:
-        if self._loop is not None:
-            self._loop.remove(self.connection.fileno())
-            self._loop = None
 
     def _read(self) -> bool:
         """Record the next message; False if none waits. At the end of the stream, listen no longer."""
@@ -172,7 +165,7 @@ class RunningTrial:
         except BlockingIOError:
             return False
         if message is None:
-            self._stop_listening()
+            self.server.loop.remove(self.connection.fileno())
             return False
         self.record(message)
         return True
@@ -267,16 +260,15 @@ class Runner:
     def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
         server = self.warm()
-        assert server.facts is not None
+        script, facts = server.script, server.facts
+        assert script is not None
+        assert facts is not None
         now = time.monotonic()
         self.script_seconds = self.script_seconds or now - begun
-        facts = replace(server.facts, warnings=(*server.facts.warnings, *server.gaps))
-        if server.script != self.setup.script:
-            facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
-        assert server.script is not None
-        facts = replace(facts, ranked=server.script.ranked)
-        if server.script.line:
-            return self._describe_launched(facts, server.script)
+        again = () if script == self.setup.script else (STARTED_AGAIN,)
+        facts = replace(facts, warnings=(*again, *facts.warnings, *server.gaps), ranked=script.ranked)
+        if script.line:
+            return self._describe_launched(facts, script)
         if facts.why_not_several is not None or not several:
             return facts
         most = max(LEAST_SECONDS, MOST_SHARE * (self.deadline - now))
@@ -286,8 +278,7 @@ class Runner:
             self._servers.get(PLAIN, min(self.deadline, now + most), several=True)
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
-        patience = max(USUAL_PATIENCE, self.patience)
-        facts = several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
+        facts = several_processes.shown(facts, self._record_ranks)
         self._servers.set_compared(facts.compared)
         return facts
 
@@ -303,14 +294,14 @@ class Runner:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
         why_not = several_processes.UNDER_MPI if script.under_mpi else facts.why_not_several
         if why_not is None:
-            recorded = self._record_ranks(script.processes, max(USUAL_PATIENCE, self.patience))
+            recorded = self._record_ranks(script.processes)
             if recorded.end is not None:
                 raise _user_code_error(self.setup.task, recorded.end)
             why_not = several_processes.why_not_own(recorded.ranks)
         if why_not is not None:
             note = several_processes.MEASURED_ALONE.format(script.processes, why_not)
-            facts = replace(facts, warnings=(note, *facts.warnings))
-            return replace(facts, why_not_several=several_processes.OWN_NUMBER)
+            own_number = several_processes.OWN_NUMBER
+            return replace(facts, warnings=(note, *facts.warnings), why_not_several=own_number)
         return several_processes.as_launched(facts, recorded.ranks)
 
     @property
@@ -318,9 +309,9 @@ class Runner:
         """Return seconds without a sign of life that a script may take until it trains, by what it took itself."""
         return PATIENCE * self.script_seconds
 
-    def _record_ranks(self, ranks: int, patience: float) -> Recorded:
-        """Run the script as so many ranks until all have shown how they train; none for ``patience`` ends it."""
-        timeouts = Timeouts(starting=patience, deadline=self.deadline)
+    def _record_ranks(self, ranks: int) -> Recorded:
+        """Run the script as so many ranks until all have shown how they train, or it hangs."""
+        timeouts = Timeouts(starting=max(USUAL_PATIENCE, self.patience), deadline=self.deadline)
         trial = self.start(None, timeouts, ranks=ranks)
         try:
             self._wait(trial, partial(trial.has_events, ranks))
@@ -424,7 +415,7 @@ class Runner:
             raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
         trial = RunningTrial(server, ours, reply["pid"], timeouts, kills)
         trial.requested_at = requested_at
-        trial.listen(self.loop)
+        trial.listen()
         self.trials.add(trial)
         return trial
 

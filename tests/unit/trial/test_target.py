@@ -132,8 +132,9 @@ class TestRefused:
         assert f"my_model.py:{line}: {name} must take {count} positional parameter(s)" in message
         assert f"def {name}(" in message.partition("Write:")[2]
 
-    def test_syntax_errors_name_file_and_line(self, tmp_path: Path) -> None:
-        message = refused(tmp_path, WHOLE + "def broken(:\n", UsageError)
+    @pytest.mark.parametrize("line", ["def broken(:", "def broken(a, a): ...", "nonlocal broken"])
+    def test_syntax_errors_name_file_and_line(self, tmp_path: Path, line: str) -> None:
+        message = refused(tmp_path, f"{WHOLE}{line}\n", UsageError)
         assert "my_model.py:5: not valid Python" in message
 
     @pytest.mark.parametrize(
