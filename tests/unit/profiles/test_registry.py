@@ -72,8 +72,10 @@ def test_without_a_target_nothing_matches_and_the_targets_are_named(tmp_path: Pa
     put(tmp_path, replace(MACHINE, key="another"), target="gpt")
     several = registry.search(here(target=None), [tmp_path])
     assert (nothing.match, several.match) == (None, None)
-    assert nothing.notes == (f"no script names the target: write {registry.NAMING}",)
-    assert several.notes == (f"{nothing.notes[0]}; this machine has profiles for: bert, resnet",)
+    assert nothing.reason == f"no script names the target: write {registry.NAMING}"
+    assert several.reason == f"{nothing.reason}; this machine has profiles for: bert, resnet"
+    other = registry.search(here(target="brt"), [tmp_path]).reason
+    assert " and brt; did you mean bert?; this machine has profiles for: bert, resnet; make one" in other
 
 
 def interrupted(root: Path, machine: MachineType = MACHINE, name: str = "resnet.partial.yaml") -> Path:
