@@ -231,8 +231,9 @@ def _why_none(here: Here, target: str, roots: Sequence[Place], best: Match | Non
     if best is not None:
         return f"{best.source} is not applied by itself (--profile does it): {best.comparison.sentence}"
     others = [each for each in targets(here, roots) if each != target]
+    hint = did_you_mean(target, others)
     known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
-    return f"no profile fits {here.machine.key} and {target}{did_you_mean(target, others)}{known}; make one with autotune tune"
+    return f"no profile fits {here.machine.key} and {target}{hint}{known}; make one with autotune tune"
 
 
 def targets(here: Here, roots: Sequence[Place]) -> list[str]:
