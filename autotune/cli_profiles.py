@@ -13,12 +13,10 @@ import typer
 
 from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
 from autotune.errors import NothingUsable, ProfileError, UsageError
-from autotune.near import did_you_mean
 
 if TYPE_CHECKING:
-    from autotune.probes.facts import Inventory
     from autotune.profiles.format import Profile
-    from autotune.profiles.registry import Lookup, Match
+    from autotune.profiles.registry import Match
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
@@ -147,39 +145,25 @@ def match(
 ) -> None:
     """Say which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.probes import inventory
+    from autotune.profiles import registry
     from autotune.profiles.clamp import clamp, for_this_machine
+    from autotune.profiles.match import APPLIED, Here
     from autotune.report import profile as words
 
     machine = inventory.probe()
-    found = _fitting(target, machine)
-    notes: list[str] = []
-    if found.match is not None:
-        profile = found.match.profile
-        wanted, grown = for_this_machine(profile, profile.recommended, machine)
-        notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown]
-    print(words.matched(found.best, [*notes, *found.notes]))
-    if found.match is None:
-        raise typer.Exit(4)
-
-
-def _fitting(target: str | None, machine: Inventory) -> Lookup:
-    """Return the profile for ``target`` on this ``machine``, or the file that ``target`` is."""
-    from autotune.profiles import match, registry
-    from autotune.profiles.file import read
-    from autotune.profiles.places import not_there
-
     if target and target.endswith((".yaml", ".yml")):
-        profile = read(target)
-        comparison = match.compare(profile, match.Here.on(machine))
-        return registry.Lookup(registry.Match(profile, comparison, target))
-    here = match.Here.on(machine, target)
-    found = registry.search(here)
-    notes = found.notes if found.match is not None else (*found.notes, *not_there(os.environ))
-    if found.best is None:
-        hint = did_you_mean(target, set(registry.targets(here)) - {target}) if target else ""
-        asked = f" and {target}{hint}" if target else ""
-        notes = (f"no profile fits {here.machine.key}{asked}; make one: autotune tune train.py", *notes)
-    return registry.Lookup(found.best, notes)
+        found = registry.Lookup(registry.of_file(target, Here.on(machine)))
+    else:
+        found = registry.search(Here.on(machine, target))
+    best, notes = found.best, list(found.notes)
+    if best is None:
+        notes.insert(0, found.reason)
+    elif best.verdict in APPLIED:
+        wanted, grown = for_this_machine(best.profile, best.profile.recommended, machine)
+        notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes]
+    print(words.matched(best, notes))
+    if best is None or best.verdict not in APPLIED:
+        raise typer.Exit(4)
 
 
 @profiles_app.command("push")
@@ -275,7 +259,7 @@ def _best(target: str | None, source: str | None) -> Match:
     found = registry.search(here, roots)
     notes = [*missing, *found.notes]
     if found.best is None:
-        raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
+        raise NothingUsable("; ".join([found.reason, *notes]))
     for note in filter(None, [found.best.comparison.sentence, *notes]):
         say(note)
     return found.best

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+Method = Callable[..., Any]
+
+
+def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable[[], None]:
+    """Put what ``make`` makes of it in the place of ``owner.name``. Returns how to undo it."""
+    original = getattr(owner, name)
+    replaced = functools.wraps(original)(make(original))
+    setattr(owner, name, replaced)
+
+    def undo() -> None:
+        if getattr(owner, name) is replaced:
+            setattr(owner, name, original)
+
+    return undo
 
 
 @dataclass(frozen=True)

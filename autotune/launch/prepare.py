@@ -26,7 +26,6 @@ from autotune.launch.command import (
     system_tools,
     without_mpi_job,
 )
-from autotune.near import did_you_mean
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route
 from autotune.probes.inventory import probe
@@ -34,10 +33,8 @@ from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
-from autotune.profiles.file import read
 from autotune.profiles.format import Profile
-from autotune.profiles.match import NONE, Here, compare
-from autotune.profiles.places import places
+from autotune.profiles.match import NONE, Here
 from autotune.runtime.entry import torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
@@ -106,11 +103,10 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     if outside.disabled or script.hides_us:
         return _as_it_is(script, DISABLED if outside.disabled else f"{AS_IT_IS}: {script.hides_us}")
     inventory = probe()
-    path, found = _profile(script, wishes, inventory)
-    profile = read(path)
-    comparison = compare(profile, Here.on(inventory))
-    if comparison.verdict == NONE:
-        return _as_it_is(script, f"{AS_IT_IS}: {comparison.sentence}")
+    found, said = _profile(script, wishes, inventory)
+    profile, sentence = found.profile, found.comparison.sentence
+    if found.verdict == NONE:
+        return _as_it_is(script, f"{AS_IT_IS}: {sentence}")
     named = wishes.level or outside.level
     level = profile.checked_level(named, "--level" if wishes.level else LEVEL)
     if named is None and wishes.processes is None and wishes.cluster is None and not profile.is_felt(level):
@@ -122,13 +118,13 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
     by = (AS_ONE,) if as_one else ()
     if alone and order is None and profile.target.script is not None:
-        said = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
-        return _as_it_is(script, *said, *by, own=as_one)
+        why = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
+        return _as_it_is(script, *why, *by, own=as_one)
     own = as_one | dict(script.variables)
     if profile.target.script is None:
-        own |= {PROFILE: str(path.resolve()), LEVEL: level}
+        own |= {PROFILE: str(found.local().resolve()), LEVEL: level}
     launch = _launch(script, settings, order, own, wishes.cluster, inventory)
-    return replace(launch, notes=(*found, *filter(None, [comparison.sentence]), *notes, *by, *launch.notes))
+    return replace(launch, notes=(*said, *filter(None, [sentence]), *notes, *by, *launch.notes))
 
 
 def _settings(
@@ -214,29 +210,22 @@ def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None)
     return Launch(start, start, os.environ | added, added, notes)
 
 
-def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path, tuple[str, ...]]:
-    """Return the profile to take: the one that the user names, else the best for this machine; and what to say."""
-    outside = overrides(os.environ).profile
-    if wishes.profile is not None:
-        return wishes.profile, ()
-    if outside is not None and wishes.task is None:
-        return Path(outside), ()
-    name = wishes.task or script.name
-    here = Here.on(inventory, name)
-    roots = places(os.environ, script.path)
-    found = registry.search(here, roots)
+def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[registry.Match, tuple[str, ...]]:
+    """Return the profile to take: the one that the user names, else the best for this machine; and what to say.
+
+    Raises:
+        ProfileError: the profile that the user names cannot be read.
+        UsageError: none is named, and none is applied by itself.
+    """
+    named = wishes.profile or (overrides(os.environ).profile if wishes.task is None else None)
+    if named is not None:
+        return registry.of_file(named, Here.on(inventory)), ()
+    found = registry.search(Here.on(inventory, wishes.task or script.name), script=script.path)
     if found.match is not None:
-        return found.match.local(), found.notes
-    if found.best is not None:
-        sentence = found.best.comparison.sentence
-        raise UsageError(f"{found.best.source} is not applied by itself (--profile does it): {sentence}")
-    known = [each for each in registry.targets(here, roots) if each != name]
-    others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
-    looked = "".join(f"\n{note}" for note in found.notes)
-    raise UsageError(
-        f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"
-        f" make one: autotune tune {shlex.join(script.words[: 2 if script.module else 1])}{looked}"
-    )
+        return found.match, found.notes
+    words = shlex.join(script.words[: 2 if script.module else 1])
+    advice = "" if found.best else f" {words}, or take another task's: --target NAME"
+    raise UsageError("\n".join([f"{found.reason}{advice}", *found.notes]))
 
 
 def _route(settings: Settings, cluster: Cluster | None) -> Route | None:

@@ -76,7 +76,7 @@ def parse(content: bytes | str, name: str) -> Profile:
         line = lines.get(refused.path) or lines.get(refused.path[:-1])  # if a key is missing, its group's line
         place = f"line {line}: " if line else ""
         raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None
-    except (Problem, RecursionError) as problem:
+    except Problem as problem:
         raise ProfileError(f"{name}: {problem}. {RETUNE}") from None
 
 

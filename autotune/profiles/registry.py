@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,40 +172,73 @@ class Match:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The result of a search: the best profile, if there is one, and what to say about it or in its place."""
+    """The result of a search.
+
+    Attributes:
+        best: the profile that fits best; None if none fits.
+        reason: why no profile is applied; empty if one is.
+        notes: what went wrong, and what is wrong with the places.
+    """
 
     best: Match | None
+    reason: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def match(self) -> Match | None:
         """The best profile if it is applied by itself. One that is only similar is checked first."""
-        return self.best if self.best is not None and self.best.verdict in match.APPLIED else None
+        return None if self.reason else self.best
 
 
-def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
+def of_file(path: Path | str, here: Here) -> Match:
+    """Return the profile in the file ``path``, which the user names, and how well it fits this machine.
+
+    Raises:
+        ProfileError: there is none.
+    """
+    profile = file.read(path)
+    return Match(profile, match.compare(profile, here), str(path), path=Path(path))
+
+
+def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None = None) -> Lookup:
     """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run is taken
     only if no other fits as well.
 
     Args:
         here: this machine, and the target. Without one nothing matches: profiles of other tasks do not apply.
         roots: where to look instead of `autotune.profiles.places.places`.
+        script: the training script; profiles may lie beside it.
     """
+    looked = places.places(script=script) if roots is None else roots
     if here.target is None:
-        known = targets(here, roots)
+        known = targets(here, looked)
         names = f"; this machine has profiles for: {', '.join(known)}" if known else ""
-        return Lookup(None, (f"no script names the target: write {NAMING}{names}",))
-    registries = [Registry(each) for each in (places.places() if roots is None else roots)]
+        return Lookup(None, f"no script names the target: write {NAMING}{names}")
+    registries = [Registry(each) for each in looked]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
         found += [one for registry in registries for one in _candidates(registry, here, here.target, others=True)]
+    best = min(found, key=_rank, default=None)
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
-    return Lookup(min(found, key=_rank, default=None), notes)
+    if best is not None and best.verdict in match.APPLIED:
+        return Lookup(best, notes=notes)
+    gone = places.not_there(os.environ) if roots is None else ()
+    return Lookup(best, _why_none(here, here.target, looked, best), (*notes, *gone))
 
 
-def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
+def _why_none(here: Here, target: str, roots: Sequence[Place], best: Match | None) -> str:
+    """Return why no profile of ``target`` is applied here; ``best`` is only similar."""
+    if best is not None:
+        return f"{best.source} is not applied by itself (--profile does it): {best.comparison.sentence}"
+    others = [each for each in targets(here, roots) if each != target]
+    hint = did_you_mean(target, others)
+    known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
+    return f"no profile fits {here.machine.key} and {target}{hint}{known}; make one with autotune tune"
+
+
+def targets(here: Here, roots: Sequence[Place]) -> list[str]:
     """Return the names of tasks that have a profile for this type of machine in a folder."""
-    folders = [Registry(each) for each in (places.places() if roots is None else roots) if isinstance(each, Path)]
+    folders = [Registry(each) for each in roots if isinstance(each, Path)]
     key = places.safe_name(here.machine.key)
     names = (name for folder in folders for name in folder.names())
     return sorted({places.target_of(name) for name in names if name.startswith(f"{key}/")})

@@ -24,12 +24,11 @@ from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Inventory, ResourceLimits, Software
 from autotune.probes.system import System
-from autotune.profiles import file as profiles
 from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process
 from autotune.profiles.format import Profile
-from autotune.profiles.match import NONE, Comparison, Here, compare
-from autotune.profiles.places import is_url, not_there, places
+from autotune.profiles.match import NONE, Here
+from autotune.profiles.places import is_url
 from autotune.runtime.processes import world_size
 
 
@@ -47,94 +46,56 @@ class Choice:
     """What tuning has compared with plain PyTorch: nothing else is changed."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """The profile to take, and where it comes from; no profile, and why."""
-
-    profile: Profile | None
-    origin: str = "defaults"
-    notes: tuple[str, ...] = ()
-    comparison: Comparison | None = None
-    """Of the profile with this machine."""
-
-
 def choose(
     path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
 ) -> Choice:
-    """Return what to apply of the profile that `find` gives.
+    """Return what to apply of the profile in the argument, else in ``AUTOTUNE_PROFILE``, else of the best match.
 
     Raises:
         UsageError: there is no such ``level``.
         ProfileError: the profile that was asked for cannot be read.
     """
     if level is not None and level not in LEVELS:
-        raise UsageError(f"there is no level {level!r}: levels are {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}")
+        raise UsageError(_no_level(level))
     inventory = _inventory(plan_of(environment).allowed)
-    found = find(path_or_url, target, environment, inventory)
-    if found.profile is None or (found.comparison is not None and found.comparison.verdict == NONE):
-        first, *others = found.notes
-        return Choice(notes=(f"training runs without a profile: {first}", *others))
-    choice = decide(found.profile, found.origin, level, environment, inventory)
-    return replace(choice, notes=(*found.notes, *choice.notes), compared=found.profile.target.compared)
-
-
-def find(
-    path_or_url: str | Path | None, target: str | None, environment: Mapping[str, str], inventory: Inventory
-) -> Found:
-    """Find the profile: argument before environment before the best match before nothing."""
-    here = Here.on(inventory)
-    for origin, path in (("argument", path_or_url), (PROFILE, overrides(environment).profile)):
-        if path:
-            if is_url(str(path)):
-                raise ProfileError(f"{path}: load never downloads; fetch the file first: autotune profiles pull URL")
-            profile = profiles.read(path)
-            comparison = compare(profile, here)
-            notes = tuple(filter(None, [comparison.sentence]))
-            return Found(profile, f"{origin}: {path}", notes, comparison)
-    script = _script()
-    target = target or (script.stem if script else None)
-    search = registry.search(replace(here, target=target), places(environment, script))
-    if search.match is None:
-        return Found(None, notes=(*_missing(target, search.best), *search.notes, *not_there(environment)))
-    comparison = search.match.comparison
-    notes = (*filter(None, [comparison.sentence]), *search.notes)
-    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison)
-
-
-def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, ...]:
-    """Say that no profile can be applied, and what to do."""
-    if target is None:
-        return ()
-    if similar is None:
-        return (f"no profile fits this machine and {target}; autotune tune makes one",)
-    return (f"{similar.source} is not applied by itself: {similar.comparison.sentence}",)
+    here, script = Here.on(inventory), _script()
+    named = str(path_or_url or overrides(environment).profile or "")
+    if is_url(named):
+        raise ProfileError(f"{named}: load never downloads; fetch the file first: autotune profiles pull URL")
+    if named:
+        best, origin = registry.of_file(named, here), f"{'argument' if path_or_url else PROFILE}: {named}"
+        found = registry.Lookup(best, best.comparison.sentence if best.verdict == NONE else "")
+    else:
+        found = registry.search(replace(here, target=target or (script.stem if script else None)), script=script)
+        origin = f"found: {found.best.source}" if found.best else ""
+    if found.match is None:
+        return Choice(notes=(f"training runs without a profile: {found.reason}", *found.notes))
+    profile = found.match.profile
+    choice = decide(profile, origin, level, environment, inventory)
+    notes = (*filter(None, [found.match.comparison.sentence]), *found.notes, *choice.notes)
+    return replace(choice, notes=notes, compared=profile.target.compared)
 
 
 def decide(
     profile: Profile, origin: str, level: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Choice:
     """Return settings of ``profile`` for this machine. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
-    name, notes = pick_level(profile, level or overrides(environment).level)
-    result = profile.levels[name]
+    asked = level or overrides(environment).level
+    name, known = profile.recommended, list[str]()
+    if asked is not None and asked in profile.levels:
+        name = asked
+    elif asked is not None:
+        known.append(f"{_no_level(asked)}; using {name}")
     alone = world_size(environment) == 1
-    wanted, grown = for_this_machine(profile, name, inventory) if alone else (result.settings, ())
+    wanted, grown = for_this_machine(profile, name, inventory) if alone else (profile.level(name).settings, ())
     settings, said = _as_started(wanted, environment, inventory)
     settings, own = own_threads(settings, environment)
-    notes = (*notes, *_doubts(profile, name), *grown, *said, *own)
+    notes = (*known, *_doubts(profile, name), *grown, *said, *own)
     return Choice(settings, name, origin, notes, profile.target.device)
 
 
-def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the level to apply, and a note if it is not the one ``wanted``. Never a higher one."""
-    if wanted is None or wanted in profile.levels:
-        return wanted or profile.recommended, ()
-    if wanted not in LEVELS:
-        return profile.recommended, (
-            f"there is no level {wanted!r} (levels are {', '.join(LEVELS)}); using {profile.recommended}",
-        )
-    below = [name for name in LEVELS if name in profile.levels and includes(wanted, name)]
-    found = below[-1] if below else profile.recommended
-    return found, (f"the profile has no level {wanted}; using {found}",)
+def _no_level(name: str) -> str:
+    return f"there is no level {name!r}: levels are {', '.join(LEVELS)}{did_you_mean(name, LEVELS)}"
 
 
 def _doubts(profile: Profile, level: str) -> tuple[str, ...]:

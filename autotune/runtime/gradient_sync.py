@@ -24,6 +24,7 @@ from autotune.knobs.change import Change, Changed
 from autotune.knobs.model_call import Call, Layered
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.notes import Notes
+from autotune.runtime.processes import agreed
 from autotune.runtime.shards import Progress
 
 LARGE = 2**15
@@ -404,9 +405,7 @@ def from_rank_zero(tensors: Sequence[Tensor], device: torch.device) -> bool:
             if not torch.equal(content, whole.view(-1).view(torch.uint8)):
                 differ = True
                 tensor.copy_(received)
-    flag = torch.tensor([int(differ)], device=device)
-    dist.all_reduce(flag)
-    return bool(flag.item())
+    return not agreed(not differ, device)
 
 
 def _writable(tensor: Tensor) -> bool:

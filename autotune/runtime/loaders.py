@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import multiprocessing
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from typing import Any
 
 from torch.utils.data import (
@@ -27,6 +27,8 @@ from autotune.runtime.digests import open_file
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
 CONTEXT = "multiprocessing_context"
+ABSENT = object()
+"""In place of the value of an attribute that the loader does not have."""
 OPEN = "the data set holds an open {}, of which workers would move the position for each other"
 PERSISTENT = "without its persistent workers it would draw other random numbers"
 
@@ -74,33 +76,25 @@ class LoaderChange(Change):
     """
 
     def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any]) -> None:
-        self._loader, self._undo = loader, list[Callable[[], None]]()
-        own = vars(loader)
+        self._loader, own = loader, vars(loader)
+        self._changed: list[tuple[str, Any, Any]] = []
         for name, value in attributes.items():
-            if name == CONTEXT:
-                before = own.get(f"_DataLoader__{CONTEXT}")
-                loader.multiprocessing_context = value
-                self._put_back(f"_DataLoader__{CONTEXT}", before, own[f"_DataLoader__{CONTEXT}"])
-            elif own.get(name) is not value and own.get(name) != value:
-                self._put_back(name, own.get(name), value)
+            before = own.get(name, ABSENT)
+            if before is not value and before != value:
                 own[name] = value
-
-    def _put_back(self, name: str, before: Any, after: Any) -> None:
-        absent = name not in vars(self._loader)
-
-        def undo() -> None:
-            if vars(self._loader).get(name) is after:  # else the user has changed it since
-                if absent:
-                    del vars(self._loader)[name]
-                else:
-                    vars(self._loader)[name] = before
-
-        self._undo.append(undo)
+                self._changed.append((name, before, value))
 
     def undo(self) -> None:
-        """Give the user's own values back."""
-        while self._undo:
-            self._undo.pop()()
+        """Give the user's own values back, but for those that the user has changed since."""
+        own = vars(self._loader)
+        while self._changed:
+            name, before, after = self._changed.pop()
+            if own.get(name) is not after:
+                continue
+            if before is ABSENT:
+                del own[name]
+            else:
+                own[name] = before
 
 
 def why_left_alone(loader: DataLoader[Any]) -> str | None:
@@ -152,7 +146,9 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
     if (attributes["num_workers"] > 0) != (loader.num_workers > 0):
         kind = LateIterator if attributes["num_workers"] else EarlyIterator
         attributes["_get_iterator"] = functools.partial(kind, loader)
-    return LoaderChange(loader, attributes | ({CONTEXT: context} if context is not None else {}))
+    if context is not None:
+        attributes[f"_DataLoader__{CONTEXT}"] = multiprocessing.get_context(context)
+    return LoaderChange(loader, attributes)
 
 
 def batch_change(loader: DataLoader[Any], batch: int) -> LoaderChange:

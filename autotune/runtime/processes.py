@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.change import Method, replace
 from autotune.knobs.settings import Settings
 from autotune.runtime import mpi, random_state
 from autotune.runtime.notes import Notes
@@ -118,7 +118,7 @@ def join_for(
     if dist.is_available() and dist.is_initialized():  # by the script, with random numbers of its own choosing
         return World(dist.get_rank(), dist.get_world_size())
     world = join(None if why_not else backend, device, init_method, timeout)
-    share_random_state()
+    random_state.write(of_rank_zero(random_state.read(), device))
     leave = contextlib.ExitStack()
     leave.callback(replace_init(functools.partial(_only_once, notes)))
     leave.callback(world.leave)
@@ -136,7 +136,7 @@ def why_not_of_script(settings: Settings) -> dict[str, str]:
     return {}
 
 
-def _only_once(notes: Notes, original: Callable[..., Any]) -> Callable[..., Any]:
+def _only_once(notes: Notes, original: Method) -> Method:
     """Let a script's own ``init_process_group``, which comes too late, find the group made."""
 
     def init_process_group(*arguments: Any, **options: Any) -> None:
@@ -148,18 +148,12 @@ def _only_once(notes: Notes, original: Callable[..., Any]) -> Callable[..., Any]
     return init_process_group
 
 
-def replace_init(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
+def replace_init(make: Callable[[Method], Method]) -> Callable[[], None]:
     """Put what ``make`` makes of it in the place of ``init_process_group``. Returns how to undo it."""
-    original, modules = distributed_c10d.init_process_group, (dist, distributed_c10d)
-    replaced = functools.wraps(original)(make(original))
-    for module in modules:
-        setattr(module, "init_process_group", replaced)  # noqa: B010
-
-    def undo() -> None:
-        for module in modules:
-            setattr(module, "init_process_group", original)  # noqa: B010
-
-    return undo
+    undo = contextlib.ExitStack()
+    for module in (dist, distributed_c10d):
+        undo.callback(replace(module, "init_process_group", make))
+    return undo.close
 
 
 def join(
@@ -201,14 +195,6 @@ def join(
     return World(rank, size, leave)
 
 
-def share_random_state() -> None:
-    """Let the other processes go on with rank 0's random numbers: what a script builds at random is built alike."""
-    states = [random_state.read()]
-    dist.broadcast_object_list(states, 0)
-    if dist.get_rank() > 0:
-        random_state.write(states[0])
-
-
 def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
     """Let gloo's threads come to rest, up to ``seconds``; to be called before the interpreter ends.
 
@@ -232,11 +218,11 @@ def _gloo_runs(tasks: Path) -> bool:
     return False
 
 
-def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:
-    """Return rank 0's ``value`` on every rank."""
-    shared = value.to(device, copy=True)
-    dist.broadcast(shared, 0)
-    return shared.to(value.device)
+def of_rank_zero(value: Any, device: torch.device) -> Any:
+    """Return rank 0's ``value``, which can be pickled, on every rank."""
+    values = [value]
+    dist.broadcast_object_list(values, 0, device=device)
+    return values[0]
 
 
 def agreed(value: bool, device: torch.device) -> bool:

@@ -401,15 +401,9 @@ def _refuse_container(item: Any) -> None:
     """Raise `TypeError` if ``item`` is a plain container of what is to be prepared: nothing would happen to it."""
     if type(item) not in (list, tuple, dict):
         return
-    inner = list(item.values()) if isinstance(item, dict) else list(item)
-    found = next((each for each in inner if isinstance(each, CONTAINED)), None)
-    if found is not None:
-        kind = type(item).__name__
-        unpacked = "*objects.values()" if kind == "dict" else "*objects"
-        raise TypeError(
-            f"prepare() got a {kind} that holds a {type(found).__name__}: it prepares its arguments, not what is in"
-            f" them. Write tuned.prepare({unpacked})"
-        )
+    inner, words = (item.values(), "*objects.values()") if isinstance(item, dict) else (item, "*objects")
+    if any(isinstance(each, CONTAINED) for each in inner):
+        raise TypeError(f"prepare() got a {type(item).__name__} of what it prepares. Write tuned.prepare({words})")
 
 
 def load(

@@ -20,7 +20,7 @@ from autotune.runtime import random_state
 from autotune.runtime.digests import digest
 from autotune.runtime.loaders import reads_like, why_not_ahead
 from autotune.runtime.notes import Notes
-from autotune.runtime.processes import World, agreed, from_rank_zero, store
+from autotune.runtime.processes import World, agreed, of_rank_zero, store
 from autotune.runtime.relay import Pass, Relay
 from autotune.runtime.shards import Part, Progress, shard
 
@@ -195,15 +195,13 @@ class Sharing:
 
     def _relay(self, ahead: int, generator: torch.Generator | None) -> Relay:
         # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
-        tag = torch.tensor(int.from_bytes(os.urandom(7), "big"))
-        name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
+        name = f"autotune/{of_rank_zero(os.urandom(7).hex(), self.device)}"
         return Relay(store(), name, self.world.rank, lambda: self.progress.steps, ahead, generator)
 
     def _same_everywhere(self, dataset: Any) -> bool:
         """Return whether all processes hold the same data, as far as they can be compared."""
-        own = int(digest(dataset)[:14], 16)
-        first = int(from_rank_zero(torch.tensor(own), self.device).item())
-        return agreed(first == own, self.device)
+        own = digest(dataset)
+        return agreed(of_rank_zero(own, self.device) == own, self.device)
 
 
 class _Shared(Sampler[Any]):

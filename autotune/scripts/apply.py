@@ -7,7 +7,6 @@ optimizer's first step: by then both exist, and nothing that compilers look at h
 
 from __future__ import annotations
 
-import functools
 import gc
 import json
 import logging
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from autotune.decoding import decoded
+from autotune.knobs.change import replace
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
 from autotune.knobs.task import Fingerprint
@@ -25,23 +25,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
-Method = Callable[..., Any]
 ALWAYS = {"threads", "interop_threads"}
 """Trials are forked from a process of one thread: these are put in force whatever the script's own are."""
 LOG = logging.getLogger("autotune")
-
-
-def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable[[], None]:
-    """Put what ``make`` makes of it in the place of ``owner.name``. Returns how to undo it."""
-    original = getattr(owner, name)
-    replaced = functools.wraps(original)(make(original))
-    setattr(owner, name, replaced)
-
-    def undo() -> None:
-        if getattr(owner, name) is replaced:
-            setattr(owner, name, original)
-
-    return undo
 
 
 @dataclass(frozen=True)

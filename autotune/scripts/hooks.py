@@ -17,7 +17,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from autotune.scripts.apply import Method, SharedBatch, replace
+from autotune.knobs.change import Method, replace
+from autotune.scripts.apply import SharedBatch
 
 Begin = Callable[[], Iterator[Any]]
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
-from tests.processes.runtime.scenes import SCENES, numbers
+from tests.processes.runtime.scenes import LOSS, SCENES, fitted, numbers, shuffled
 from tests.torch.records import dataset, network
 
 SETTINGS = Settings(processes=2, batch_size=32)
@@ -65,18 +65,15 @@ def own_sampler() -> list[list[int]]:
 def noise() -> list[list[float]]:
     """Numbers that the loop draws for its batches, and one that it draws afterwards."""
     torch.manual_seed(1)
-    model = network()
     found: list[list[float]] = [[], []]
     with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        model, optimizer, loader = session.prepare(
-            model, optimizer, DataLoader(dataset(16), batch_size=8, shuffle=True)
-        )
-        for inputs, targets in loader:
+
+        def noisy(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, _number: int) -> torch.Tensor:
             drawn = torch.randn_like(inputs)
             found[0].append(float(drawn.sum()))
-            session.backward(nn.functional.mse_loss(model(inputs + drawn), targets))
-            optimizer.step()
+            return LOSS(model(inputs + drawn), targets)
+
+        fitted(session, shuffled(16), noisy, epochs=1)
         found[1].append(float(torch.rand(())))
     return found
 
@@ -102,12 +99,7 @@ def buffers() -> tuple[list[list[float]], tuple[str, ...]]:
     """What they hold after training, and the notes."""
     with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
         model = Centred()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8))
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            session.backward(nn.functional.mse_loss(model(inputs), targets))
-            optimizer.step()
+        fitted(session, DataLoader(dataset(32), batch_size=8), model=model, epochs=1)
         return [model.center.tolist(), model.counts.tolist()], session.notes
 
 

@@ -69,7 +69,7 @@ def test_match(say: Say, machine: Inventory, elsewhere: Path) -> None:
     kind = machine_type(machine)
     said = say("profiles", "match")
     assert said.code == 4
-    assert f"no profile fits {kind.key}" in said.out
+    assert "no script names the target" in said.out
     profiles.write(elsewhere / "profiles" / kind.key / "resnet.yaml", profile(kind))
     said = say("profiles", "match")
     assert said.code == 4
@@ -148,9 +148,7 @@ def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_
         (["pull", "resnet", "--from", "tuned.yaml"], "tuned.yaml: no such folder"),
         (["pull", "resnet", "--from", "shared", "--yes", "--to", "/proc/x"], "Choose another place: --to FOLDER"),
         (["push", "tuned.yaml", "--to", "/proc/x"], "cannot be written (No such file or directory)\n"),
-        (["push", "tuned.yaml", "--to", "htp://x"], "htp:// is no scheme that fsspec knows; did you mean http?"),
         (["match", "million.yaml"], "million.yaml: no such file"),
-        (["push", "tuned.yaml", "--to", "memory://x"], "can only be read"),
         (["push", "tuned.yaml", "--to", "linked"], "only plain files are replaced"),
         (["push", "tuned.yaml", "--to", ""], "no registry: give --to"),
         (["pull", "resnet", "--from", " "], "no registry: give --from"),
@@ -174,7 +172,7 @@ def test_what_cannot_be_done_is_said(
 def test_where_nothing_fits_nothing_is_usable(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     code, _out, err = say("profiles", "pull", "resnet", "--from", "empty")
-    assert (code, "no profile of resnet fits" in err) == (4, True)
+    assert (code, "no profile fits" in err) == (4, True)
     monkeypatch.setenv("AUTOTUNE_PROFILES", "empty:nosuchdir")
     code, _out, err = say("profiles", "pull", "resnet")
     assert (code, "nosuchdir: no such folder" in err) == (4, True)

@@ -39,7 +39,6 @@ def test_a_profile_without_its_journal(written: Path, capsys: pytest.CaptureFixt
         ("none/report.html", "none/report.html: the report cannot be written"),
         ("loop.html", "loop.html: the report cannot be written"),
         ("train.yaml", "train.yaml: is no report, and is not replaced"),
-        ("train.py", r"train\.py: is no report, and is not replaced"),
         ("train.journal", r"train\.journal: is no report"),
         ("link.html", "is no report"),
         (".", "is a folder"),
@@ -48,7 +47,6 @@ def test_a_profile_without_its_journal(written: Path, capsys: pytest.CaptureFixt
 def test_a_report_replaces_nothing_else(written: Path, name: str, words: str) -> None:
     folder, before = written.parent, written.read_text()
     (folder / "train.journal").write_text("{}")
-    (folder / "train.py").write_text("import torch")
     (folder / "link.html").symlink_to(written)
     (folder / "loop.html").symlink_to(folder / "loop.html")
     with pytest.raises(UsageError, match=words):

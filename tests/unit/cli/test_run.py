@@ -56,8 +56,8 @@ def dry(say: Say, machine: Inventory, elsewhere: Path) -> Dry:
 def test_without_a_profile_of_its_own_others_are_listed(say: Say) -> None:
     said = say("run", "--dry-run", "train.py")
     assert said.code == 2
-    assert "no profile fits this machine and train; --target NAME takes another task's: model;" in said.err
-    assert "make one: autotune tune train.py" in said.err
+    assert " and train; this machine has profiles for: model; make one with autotune tune train.py" in said.err
+    assert "or take another task's: --target NAME" in said.err
     said = say("run", "--dry-run", "--target", "modle", "train.py")
     assert (said.code, "did you mean model?" in said.err) == (2, True)
     said = say("run", "--dry-run", "--target", "model", "train.py")

@@ -120,17 +120,6 @@ def test_a_profile_cut_short_is_refused_or_has_the_same_settings() -> None:
         assert (found.levels, found.baseline, found.recommended) == (whole.levels, whole.baseline, whole.recommended)
 
 
-def test_deep_nesting_never_recurses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the interpreter's stack is nearly used up, the answer is a `ProfileError`."""
-
-    def overflow(_text: str) -> None:
-        raise RecursionError("maximum recursion depth exceeded")
-
-    monkeypatch.setattr(file, "load", overflow)
-    with pytest.raises(ProfileError, match="maximum recursion depth"):
-        file.parse("a: 1", "p.yaml")
-
-
 def test_names_of_files_of_others_are_never_shown(tmp_path: Path) -> None:
     for name in ("\x1b]0;owned\x07.yaml", "a b.yaml", "\u202e.yaml", "-.yaml", ".hidden.yaml"):
         (tmp_path / MACHINE.key).mkdir(exist_ok=True)

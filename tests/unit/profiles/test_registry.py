@@ -30,11 +30,8 @@ def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     ("change", "verdict"),
     [
         ({"threads": 4}, COMPATIBLE),
-        ({"memory_gib": 16}, COMPATIBLE),
-        ({"threads": 2}, SIMILAR),
         ({"family": "epyc-zen5"}, SIMILAR),
         ({"architecture": "aarch64"}, None),
-        ({"gpus": ("h200",)}, None),
     ],
 )
 def test_what_is_only_similar_is_not_applied_but_named(
@@ -72,8 +69,10 @@ def test_without_a_target_nothing_matches_and_the_targets_are_named(tmp_path: Pa
     put(tmp_path, replace(MACHINE, key="another"), target="gpt")
     several = registry.search(here(target=None), [tmp_path])
     assert (nothing.match, several.match) == (None, None)
-    assert nothing.notes == (f"no script names the target: write {registry.NAMING}",)
-    assert several.notes == (f"{nothing.notes[0]}; this machine has profiles for: bert, resnet",)
+    assert nothing.reason == f"no script names the target: write {registry.NAMING}"
+    assert several.reason == f"{nothing.reason}; this machine has profiles for: bert, resnet"
+    other = registry.search(here(target="brt"), [tmp_path]).reason
+    assert " and brt; did you mean bert?; this machine has profiles for: bert, resnet; make one" in other
 
 
 def interrupted(root: Path, machine: MachineType = MACHINE, name: str = "resnet.partial.yaml") -> Path:
