@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.knobs import binding, constraints
-from autotune.knobs.choices import powers_of_two
-from autotune.knobs.knob import Context, Knob, includes
+from autotune.knobs.knob import Context, Knob, includes, powers_of_two
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS
 
