@@ -346,16 +346,10 @@ def student_cdf(t: float, df: int) -> float:
     """Return P(T <= t) for t >= 0 and integer df; Abramowitz & Stegun 26.7.3 and 26.7.4."""
     theta = math.atan(t / math.sqrt(df))
     sine, cosine = math.sin(theta), math.cos(theta)
-    if df % 2:
-        total, term = 0.0, cosine
-        for k in range(1, df - 1, 2):
-            total += term
-            term *= cosine * cosine * (k + 1) / (k + 2)
-        inside = 2 / math.pi * (theta + sine * total)
-    else:
-        total, term = 0.0, 1.0
-        for k in range(0, df - 1, 2):
-            total += term
-            term *= cosine * cosine * (k + 1) / (k + 2)
-        inside = sine * total
+    odd = df % 2
+    total, term = 0.0, cosine if odd else 1.0
+    for k in range(odd, df - 1, 2):
+        total += term
+        term *= cosine * cosine * (k + 1) / (k + 2)
+    inside = 2 / math.pi * (theta + sine * total) if odd else sine * total
     return (1 + inside) / 2
