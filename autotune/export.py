@@ -18,8 +18,7 @@ from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.precision import MIXED
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory

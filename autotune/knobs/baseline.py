@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autotune.errors import ContractError
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import TaskFacts
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from autotune.knobs.knob import TRACKING
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.search.history import Trial
 from autotune.stats.outcome import NotApplied, OutOfMemory, WrongNumbers
 

@@ -12,8 +12,8 @@ from autotune.errors import UsageError
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
 from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.space import Space, build
-from autotune.knobs.table import KNOB_NAMES
 from autotune.near import did_you_mean
 from autotune.stats.outcome import Outcome
 
