@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 
 from autotune.knobs.binding import VARIABLE, AffinityPlan
-from autotune.knobs.knob import Affinity
+from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import starter
 from autotune.profiles import file

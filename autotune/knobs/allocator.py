@@ -6,20 +6,9 @@ import ctypes
 from pathlib import Path
 
 from autotune.knobs import exported as to
-from autotune.knobs.knob import (
-    SERVER_SECONDS,
-    Change,
-    Changed,
-    Choices,
-    Context,
-    Effect,
-    Knob,
-    Refused,
-    Training,
-    Word,
-    by_reason,
-    unless,
-)
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, by_reason, unless
+from autotune.knobs.knob import SERVER_SECONDS, Context, Effect, Knob, Word
 
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
 """tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""

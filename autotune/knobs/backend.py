@@ -5,20 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.knobs import exported as to
+from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
 from autotune.knobs.exported import ARGUMENTS, COMMAND, CONFIG, START, TRAINER, Line, Missing, Plan, Row, Said
-from autotune.knobs.knob import (
-    LESS,
-    MORE,
-    ROUNDING,
-    Choices,
-    Context,
-    Count,
-    Knob,
-    Word,
-    by_reason,
-    powers_of_two,
-    unless,
-)
+from autotune.knobs.knob import LESS, MORE, ROUNDING, Context, Count, Knob, Word
 from autotune.probes.facts import Inventory
 
 TORCHRUN = "torchrun"

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotune.knobs import exported as to
+from autotune.knobs.change import Affinity, Change, Training
+from autotune.knobs.choices import by_reason
 from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
-from autotune.knobs.knob import Affinity, Change, Chosen, Effect, Knob, Training, Word, by_reason
+from autotune.knobs.knob import Chosen, Effect, Knob, Word
 from autotune.probes.facts import Inventory, LogicalCpu
 
 if TYPE_CHECKING:

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.choices import unless
 from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
-from autotune.knobs.knob import ROUNDING, Change, Context, Effect, Knob, Refused, Training, Word, unless
+from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
 from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
 

@@ -10,19 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import exported as to
-from autotune.knobs.knob import (
-    ROUNDING,
-    Change,
-    Changed,
-    Choices,
-    Context,
-    Effect,
-    Flag,
-    Knob,
-    Refused,
-    Training,
-    unless,
-)
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, unless
+from autotune.knobs.knob import ROUNDING, Context, Effect, Flag, Knob
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,7 +1,4 @@
-"""Describes a knob: its values, what is expected of it before anything runs, and how it is put in force.
-
-`Choices` are the values that are offered here, a `Change` is one value in force in a session.
-"""
+"""Describes a knob: its values, what is expected of it before anything runs, and how it is put in force."""
 
 from __future__ import annotations
 
@@ -10,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autotune.knobs.change import Change, Training
+from autotune.knobs.choices import Choices
 from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
@@ -67,9 +65,6 @@ class Context:
         return self.task.device == "cuda"
 
 
-# Values ---------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Word:
     """One of a few words; the first changes nothing."""
@@ -111,103 +106,6 @@ class Count:
     def coordinate(self, value: Any) -> float:
         """Return the search's coordinate of ``value``."""
         return math.log2(value + 1 - self.least)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Values offered for one knob and, for each value left out, the reason."""
-
-    values: tuple[Any, ...]
-    left_out: tuple[tuple[Any, str], ...] = ()
-
-
-def by_reason(reasons: Mapping[Any, str | None]) -> Choices:
-    """Offer the values that have no reason against them, and leave out the others."""
-    left_out = tuple((value, reason) for value, reason in reasons.items() if reason is not None)
-    return Choices(tuple(value for value, reason in reasons.items() if reason is None), left_out)
-
-
-def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
-    """Offer ``neutral`` and ``others``; ``neutral`` alone if there is a ``reason`` against the others."""
-    return by_reason({neutral: None, **dict.fromkeys(others, reason)})
-
-
-def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, ... up to and including ``most``."""
-    return [1 << k for k in range(most.bit_length()) if 1 << k <= most]
-
-
-# In force -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Affinity:
-    """The place of one training process.
-
-    Attributes:
-        cpus: CPUs of its compute threads, ascending.
-        workers: CPUs of its loader workers.
-    """
-
-    cpus: tuple[int, ...]
-    workers: tuple[int, ...]
-
-
-class Change:
-    """One knob's value in force in one session. The base changes nothing."""
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return None
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Changed(Change):
-    """A change that two functions make up.
-
-    Attributes:
-        back: puts back what was changed.
-        read: returns why the value is not in force now, or None.
-    """
-
-    back: Callable[[], object] = lambda: None
-    read: Callable[[], str | None] = lambda: None
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return self.read()
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-        self.back()
-
-
-class Refused(Changed):
-    """A value that could not be put in force, for a reason."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(read=lambda: reason)
-
-
-@dataclass
-class Training:
-    """What the knobs of one session share.
-
-    Attributes:
-        device: where models and batches are.
-        affinity: the CPUs that this process was started on; None if it is not bound.
-        started: changes of the process as a whole, by knob.
-    """
-
-    device: torch.device
-    affinity: Affinity | None = None
-    started: dict[str, Change] = field(default_factory=dict)
-
-
-# The knob -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -5,25 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import exported as to
+from autotune.knobs.change import Refused, Training
+from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
 from autotune.knobs.exported import Plan
-from autotune.knobs.knob import (
-    LESS,
-    MORE,
-    ROUNDING,
-    Choices,
-    Chosen,
-    Context,
-    Count,
-    Effect,
-    Flag,
-    Knob,
-    Refused,
-    Training,
-    Word,
-    by_reason,
-    powers_of_two,
-    unless,
-)
+from autotune.knobs.knob import LESS, MORE, ROUNDING, Chosen, Context, Count, Effect, Flag, Knob, Word
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

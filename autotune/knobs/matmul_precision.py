@@ -5,19 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.knobs import exported as to
-from autotune.knobs.knob import (
-    TRACKING,
-    Change,
-    Changed,
-    Choices,
-    Context,
-    Effect,
-    Knob,
-    Refused,
-    Training,
-    Word,
-    unless,
-)
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, unless
+from autotune.knobs.knob import TRACKING, Context, Effect, Knob, Word
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autotune.knobs.knob import Change
+from autotune.knobs.change import Change
 
 Call = Callable[..., Any]
 HALF = (torch.float16, torch.bfloat16)

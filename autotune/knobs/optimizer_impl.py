@@ -10,8 +10,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.choices import Choices, by_reason
 from autotune.knobs.exported import ARGUMENTS, COMMENT, TRANSFORMERS, Line, Missing, Plan, Said
-from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word, by_reason
+from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
 
 if TYPE_CHECKING:
     from torch import Tensor

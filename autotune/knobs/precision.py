@@ -14,21 +14,10 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, by_reason
 from autotune.knobs.exported import ARGUMENTS, CODE, CONFIG, TRAINER, Line, Missing, Plan, Said
-from autotune.knobs.knob import (
-    TRACKING,
-    Change,
-    Changed,
-    Choices,
-    Chosen,
-    Context,
-    Effect,
-    Knob,
-    Refused,
-    Training,
-    Word,
-    by_reason,
-)
+from autotune.knobs.knob import TRACKING, Chosen, Context, Effect, Knob, Word
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
 

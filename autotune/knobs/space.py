@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.knobs import binding, constraints
-from autotune.knobs.knob import Context, Knob, includes, powers_of_two
+from autotune.knobs.choices import powers_of_two
+from autotune.knobs.knob import Context, Knob, includes
 from autotune.knobs.settings import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS, Settings
 
 MAX_BATCH_FACTOR = 32

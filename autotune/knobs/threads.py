@@ -11,26 +11,10 @@ from typing import Any
 
 from autotune.knobs import exported as to
 from autotune.knobs.backend import offered_processes
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.choices import Choices, powers_of_two, unless
 from autotune.knobs.exported import CODE, Line, Plan, Said
-from autotune.knobs.knob import (
-    LESS,
-    MORE,
-    ROUNDING,
-    SERVER_SECONDS,
-    Change,
-    Changed,
-    Choices,
-    Chosen,
-    Context,
-    Count,
-    Effect,
-    Knob,
-    Refused,
-    Training,
-    Word,
-    powers_of_two,
-    unless,
-)
+from autotune.knobs.knob import LESS, MORE, ROUNDING, SERVER_SECONDS, Chosen, Context, Count, Effect, Knob, Word
 
 
 def _threads(context: Context) -> Choices:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from autotune.knobs.knob import Change, Changed
+from autotune.knobs.change import Change, Changed
 from autotune.knobs.model_call import Call, Layered
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.notes import Notes

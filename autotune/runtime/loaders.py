@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
-from autotune.knobs.knob import Change, Training
+from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.runtime.digests import open_file
 

@@ -20,7 +20,7 @@ from autotune.environment import DISABLE, overrides
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs import precision
 from autotune.knobs.binding import own_affinity
-from autotune.knobs.knob import Change, Refused, Training
+from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import Fingerprint

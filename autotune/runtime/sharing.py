@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, SequentialSampler
 
-from autotune.knobs.knob import Change
+from autotune.knobs.change import Change
 from autotune.runtime import random_state
 from autotune.runtime.digests import digest
 from autotune.runtime.loaders import reads_like, why_not_ahead

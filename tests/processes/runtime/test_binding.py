@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from autotune.knobs import binding
 from autotune.knobs.binding import VARIABLE, AffinityPlan
-from autotune.knobs.knob import Affinity
+from autotune.knobs.change import Affinity
 from autotune.launch.command import system_tools
 from autotune.runtime.session import Session
 from tests.torch.records import quiet

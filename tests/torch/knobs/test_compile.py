@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from autotune.knobs import compile as compiling
+from autotune.knobs.change import Training
 from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs
-from autotune.knobs.knob import Training
 
 
 @pytest.fixture(autouse=True)

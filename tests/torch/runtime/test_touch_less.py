@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import autotune
 from autotune.knobs import compile as compiling
 from autotune.knobs.binding import VARIABLE, AffinityPlan
-from autotune.knobs.knob import Affinity
+from autotune.knobs.change import Affinity
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.task import Fingerprint
 from autotune.runtime.session import Session

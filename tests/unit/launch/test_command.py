@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.knobs.binding import AffinityPlan
-from autotune.knobs.knob import Affinity
+from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     Cluster,
