@@ -18,8 +18,7 @@ from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.precision import MIXED
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
@@ -167,9 +166,8 @@ def text(target: Target, plan: rows.Plan, head: Iterable[str]) -> str:
             if isinstance(one, rows.Line):
                 lines[one.place].append(one.text)
             else:
-                value = getattr(plan.settings, knob.name)
                 plain = knob.plain(plan) if knob.plain else "no other program knows this knob"
-                by_hand.append(f"#   {knob.name}={value}: {one.reason or plain}")
+                by_hand.append(f"#   {knob.name}={getattr(plan.settings, knob.name)}: {one.reason or plain}")
         nothing += [] if said else [knob.name]
     several_on_cpus = plan.device == "cpu" and plan.settings.processes > 1
     layout = _ACCELERATE_ON_CPUS if target.name == rows.ACCELERATE and several_on_cpus else target.layout
@@ -184,10 +182,11 @@ def text(target: Target, plan: rows.Plan, head: Iterable[str]) -> str:
 
 
 def _said(knob: Knob, target: Target, plan: rows.Plan) -> rows.Said:
-    row = knob.export.get(target.name)
-    if row is not None:
-        return row(plan)
-    return () if _idle(knob, plan) else (rows.Missing(),)
+    row, reason = knob.export.get(target.name), plan.why_not(knob.name)
+    said = row(plan) if row is not None else () if _idle(knob, plan) else (rows.Missing(),)
+    if not reason:
+        return said
+    return (*(one for one in said if isinstance(one, rows.Line)), rows.Missing(reason))
 
 
 def _idle(knob: Knob, plan: rows.Plan) -> bool:

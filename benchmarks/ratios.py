@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.stats.student import student_quantile
+from autotune.stats.proof import student_quantile
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import starter
 from autotune.profiles import file
 from autotune.stats.measurement import Measurement
-from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare
-from autotune.stats.student import student_quantile
+from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare, student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment

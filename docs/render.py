@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "docs" / "images" / "tune.txt"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from autotune.knobs.knob import Count, Knob
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 
 
 def values(knob: Knob, most: int | None = None) -> st.SearchStrategy:

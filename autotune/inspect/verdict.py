@@ -16,10 +16,8 @@ from enum import Enum
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
-from autotune.stats.log_ratio import PRIOR_SPREAD
 from autotune.stats.measurement import LASTING
-from autotune.stats.proof import CONFIDENCE, Proof, Round, compare
-from autotune.stats.student import student_quantile
+from autotune.stats.proof import CONFIDENCE, PRIOR_SPREAD, Proof, Round, compare, student_quantile
 
 STEP, QUARTER = "step", "quarter"
 """Contenders: the whole step, and a quarter of the batch without the loader. Others are named by their part."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, by_reason, unless
-from autotune.knobs.exported import Missing, Plan, Said
 from autotune.knobs.knob import SERVER_SECONDS, Context, Effect, Knob, Word
 
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
@@ -43,12 +42,6 @@ def _why_not_loaded(name: str) -> str | None:
     return None if mapped else f"lib{name} is not loaded; only autotune run can preload it"
 
 
-def _preload(plan: Plan) -> Said:
-    """Return the library, or why it cannot be preloaded."""
-    reason = plan.missing.get("allocator")
-    return (Missing(reason),) if reason else to.variables(plan, PRELOAD)
-
-
 ALLOCATOR = Knob(
     name="allocator",
     what="host memory allocator",
@@ -68,8 +61,8 @@ ALLOCATOR = Knob(
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
     inherited=True,
     start=lambda value, _training: Changed(read=lambda: _why_not_loaded(value)),
-    plain=lambda plan: plan.missing.get("allocator") or f"start with {to.before_python(plan, PRELOAD)}",
-    export=dict.fromkeys(to.SHELLS, _preload),
+    plain=lambda plan: f"start with {to.before_python(plan, PRELOAD)}",
+    export=to.in_shells(PRELOAD),
 )
 
 

@@ -78,29 +78,12 @@ def _interface(plan: Plan) -> Said:
     """Return the interface of processes on one machine; the script says which backend exchanges gradients."""
     if plan.settings.backend is None:
         return ()
-    return (*to.variables(plan, "GLOO_SOCKET_IFNAME"), Missing(_why_another(plan)))
+    return (*to.variables(plan, "GLOO_SOCKET_IFNAME"), Missing())
 
 
 def _exchange(place: str, text: str) -> Row:
-    """Return a row of the argument ``text``, and what to say if torchrun starts another backend than was measured."""
-
-    def row(plan: Plan) -> Said:
-        if plan.settings.backend is None:
-            return ()
-        reason = _why_another(plan)
-        return (Line(place, text.format(plan.exchange)), *([Missing(reason)] if reason else []))
-
-    return row
-
-
-def _why_another(plan: Plan) -> str:
-    """Return what to say if torchrun cannot start the backend that was measured; empty if it can."""
-    if plan.exchange == plan.settings.backend:
-        return ""
-    return (
-        f"torchrun starts {plan.exchange}, whose rate was not measured here;"
-        f" autotune run starts {plan.settings.backend} as measured"
-    )
+    """Return a row of the argument ``text``."""
+    return lambda plan: () if plan.settings.backend is None else (Line(place, text.format(plan.exchange)),)
 
 
 BACKEND = Knob(

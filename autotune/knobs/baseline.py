@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autotune.errors import ContractError
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import TaskFacts
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
@@ -54,10 +53,3 @@ def no_knob(name: str) -> str:
         own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
         return f"CURRENT['accumulation'] is no knob: {own}"
     return f"CURRENT[{name!r}] is no knob{did_you_mean(name, KNOB_NAMES)}; knobs are: {', '.join(KNOB_NAMES)}"
-
-
-def smaller_baselines(baseline: Settings) -> tuple[tuple[Settings, str], ...]:
-    """Yield what to fall back to if the user's own run out of memory, gentlest first, each with what it gives up."""
-    if baseline.num_workers == 0:
-        return ()
-    return ((baseline.but(num_workers=0), "without loader workers"),)

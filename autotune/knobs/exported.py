@@ -41,6 +41,16 @@ class Plan:
     command: str = "python train.py"
     exchange: str | None = None
 
+    def why_not(self, knob: str) -> str:
+        """Return why no other launcher runs ``knob`` as it was measured; empty if one does."""
+        measured = self.settings.backend
+        if knob == "backend" and self.exchange != measured:
+            return (
+                f"torchrun starts {self.exchange}, whose rate was not measured here;"
+                f" autotune run starts {measured} as measured"
+            )
+        return self.missing.get(knob, "")
+
 
 @dataclass(frozen=True)
 class Line:

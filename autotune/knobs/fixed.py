@@ -10,8 +10,7 @@ from autotune.errors import UsageError
 from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word, includes
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
 from autotune.knobs.task import TaskFacts
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory

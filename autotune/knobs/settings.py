@@ -1,11 +1,48 @@
-"""`Settings`: one complete choice, a value for every knob of the table."""
+"""The knob table, and `Settings`: one complete choice, a value for every knob of the table."""
 
 from __future__ import annotations
 
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.table import CONDITIONAL, KNOB_NAMES, KNOBS
+from autotune.knobs.allocator import ALLOCATOR, MALLOC
+from autotune.knobs.backend import BACKEND, PROCESSES
+from autotune.knobs.binding import BINDING
+from autotune.knobs.compile import COMPILE
+from autotune.knobs.convolutions import CHANNELS_LAST, CUDNN_BENCHMARK
+from autotune.knobs.knob import Knob
+from autotune.knobs.loader import BATCH_SIZE, NUM_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
+from autotune.knobs.matmul_precision import MATMUL_PRECISION
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
+from autotune.knobs.precision import PRECISION
+from autotune.knobs.threads import INTEROP_THREADS, OMP_WAIT, THREADS
+
+KNOBS: tuple[Knob, ...] = (
+    PROCESSES,
+    THREADS,
+    INTEROP_THREADS,
+    OMP_WAIT,
+    BACKEND,
+    BINDING,
+    NUM_WORKERS,
+    PREFETCH_FACTOR,
+    WORKER_START,
+    PIN_MEMORY,
+    BATCH_SIZE,
+    CHANNELS_LAST,
+    OPTIMIZER_IMPL,
+    ALLOCATOR,
+    MALLOC,
+    CUDNN_BENCHMARK,
+    COMPILE,
+    PRECISION,
+    MATMUL_PRECISION,
+)
+"""The knob table: the order of settings in profiles and reports, and that in which changes are made."""
+BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
+KNOB_NAMES: tuple[str, ...] = tuple(BY_NAME)
+CONDITIONAL: tuple[Knob, ...] = tuple(knob for knob in KNOBS if knob.conditional)
+"""Knobs that do nothing beside some other settings."""
 
 if TYPE_CHECKING:
 
@@ -44,7 +81,7 @@ class Settings(_Values):
     """A value for every knob, hashable and canonical: settings that act the same compare equal.
 
     ``batch_size`` is per process; ``global_batch`` is the batch of the user's own loader, which all processes share.
-    `autotune.knobs.table` has what each field means.
+    Each knob says what its field means.
     """
 
     @property

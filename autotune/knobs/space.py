@@ -15,8 +15,7 @@ from typing import Any
 from autotune.knobs import binding, constraints
 from autotune.knobs.choices import powers_of_two
 from autotune.knobs.knob import Context, Knob, includes
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS
+from autotune.knobs.settings import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS, Settings
 
 MAX_BATCH_FACTOR = 32
 SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"

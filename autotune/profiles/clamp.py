@@ -8,8 +8,7 @@ from __future__ import annotations
 from autotune.knobs import binding
 from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import most_processes, with_processes, within
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 from autotune.errors import UsageError
 from autotune.knobs.knob import LEVELS, Knob
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
 from autotune.knobs.task import Fingerprint
 from autotune.near import did_you_mean
 from autotune.probes.facts import Gpu, Inventory

@@ -10,8 +10,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.stats.proof import WIDE, Proof
 
 WIDTH = 80

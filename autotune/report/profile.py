@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.profiles.format import Profile
 from autotune.profiles.records import as_data
 from autotune.report import formatting

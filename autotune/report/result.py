@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.knob import LEVELS
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import LevelResult, Profile

@@ -16,8 +16,7 @@ from autotune.errors import ProfileError, UsageError
 from autotune.knobs.binding import plan_of
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER, use_cache
 from autotune.knobs.knob import LEVELS, includes
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.task import Fingerprint
 from autotune.launch.command import own_threads
 from autotune.near import did_you_mean

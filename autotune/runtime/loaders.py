@@ -20,8 +20,7 @@ from torch.utils.data import (
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.change import Change, Training
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.runtime.digests import open_file
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)

@@ -22,8 +22,7 @@ from autotune.knobs import precision
 from autotune.knobs.binding import own_affinity
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints, loaders, processes, sharing
 from autotune.runtime.gradient_sync import GradientSync, normalises

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.decoding import decoded
 from autotune.knobs.change import replace
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task import Fingerprint
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Measurement
-from autotune.stats.outcome import Completed, Outcome
+from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
@@ -35,7 +35,7 @@ class Trial:
     @property
     def measurement(self) -> Measurement | None:
         """The blocks that were measured; None if the trial failed."""
-        return self.outcome.measurement if isinstance(self.outcome, Completed) else None
+        return self.outcome.measurement
 
     @property
     def rate(self) -> float | None:

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from math import log, log2
 
 from autotune.knobs.knob import Knob
-from autotune.knobs.settings import Settings
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.space import Space
-from autotune.knobs.table import KNOBS
 from autotune.search.history import Trial, first_measured
 
 CONTENTION = 0.3

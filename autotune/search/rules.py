@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from autotune.knobs.knob import TRACKING
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.search.history import Trial
-from autotune.stats.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
+from autotune.stats.outcome import NotApplied, OutOfMemory, WrongNumbers
 
 CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile")
 CHANGES_MEMORY = {
@@ -25,9 +24,9 @@ class Forbidden:
     def __init__(self, history: Iterable[Trial]) -> None:
         trials = tuple(history)
         self._seen = {o.settings for o in trials}
-        self._fine = [o.settings for o in trials if isinstance(o.outcome, Completed)]
+        self._fine = [o.settings for o in trials if o.outcome.measured]
         self._most = GROWTH * max((s.batch_size for s in self._fine), default=2**40)
-        self._failed = [o for o in trials if not isinstance(o.outcome, Completed)]
+        self._failed = [o for o in trials if not o.outcome.measured]
 
     def __call__(self, settings: Settings) -> bool:
         """Return True if ``settings`` were tried already or would fail."""

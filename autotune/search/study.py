@@ -23,8 +23,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.knobs.knob import Count
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.search.history import History, Trial
 from autotune.stats.outcome import KINDS, Completed
 from autotune.stats.proof import Round

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Knob
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.search.history import Trial
 
 Array = NDArray[np.float64]

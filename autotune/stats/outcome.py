@@ -18,6 +18,11 @@ class Outcome:
     kind: ClassVar[str] = "outcome"
 
     @property
+    def measurement(self) -> Measurement | None:
+        """The blocks that were measured; None if the trial failed."""
+        return None
+
+    @property
     def measured(self) -> bool:
         """True if the trial gave a rate."""
         return isinstance(self, Completed)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotune.errors import NothingUsable, UserCodeError
-from autotune.knobs.baseline import smaller_baselines
 from autotune.knobs.compile import COMPILES_IN_A_RUN, FIRST_MODES
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
@@ -39,7 +38,7 @@ class Baseline:
 
 
 def settle_baseline(wanted: Settings, measure: Callable[[Settings], Outcome]) -> Baseline:
-    """Return the first of the user's settings and their smaller changes that runs.
+    """Return the user's settings if they run; else, if memory is short, the same without loader workers.
 
     Args:
         wanted: the user's settings.
@@ -49,17 +48,19 @@ def settle_baseline(wanted: Settings, measure: Callable[[Settings], Outcome]) ->
         UserCodeError: the user's code failed; carries its own traceback.
         NothingUsable: nothing fits, or the budget is over.
     """
-    notes: list[str] = []
-    for settings, change in ((wanted, ""), *smaller_baselines(wanted)):
+    notes: tuple[str, ...] = ()
+    for settings in dict.fromkeys((wanted, wanted.but(num_workers=0))):
         outcome = measure(settings)
         if isinstance(outcome, Completed):
-            notes += [f"the baseline is your settings {change}"] if change else []
-            return Baseline(settings, outcome, tuple(notes))
+            return Baseline(settings, outcome, notes)
         if isinstance(outcome, TimedOut) and outcome.phase == BUDGET_OVER:
             raise NothingUsable("the budget ended before your own settings were measured: give a longer --budget")
         if not isinstance(outcome, OutOfMemory):
             raise UserCodeError(f"the task failed under your own settings: {outcome.reason}", outcome.detail)
-        notes = notes or [f"your own settings do not fit this machine: {outcome.reason}"]
+        notes = (
+            f"your own settings do not fit this machine: {outcome.reason}",
+            "the baseline is your settings without loader workers",
+        )
     raise NothingUsable(f"nothing fits this machine's memory: {outcome.reason}\n{outcome.detail}")
 
 
@@ -98,6 +99,6 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
 
 def compile_seconds(outcome: Outcome) -> float | None:
     """Return the seconds of the first compiled step; infinite if it did not end in time, None if it failed."""
-    if isinstance(outcome, Completed) and outcome.measurement is not None:
+    if outcome.measurement is not None:
         return outcome.measurement.first_step_seconds
     return math.inf if isinstance(outcome, TimedOut) else None

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.knobs.knob import EXACT, TRACKING
-from autotune.knobs.settings import Settings
+from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.knobs.space import LeftOut, Space
-from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.probes.facts import Inventory
 from autotune.profiles.clamp import one_process
 from autotune.stats.outcome import Compared, Outcome

@@ -12,10 +12,10 @@ from autotune.errors import UsageError
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
 from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.space import Space, build
-from autotune.knobs.table import KNOB_NAMES
 from autotune.near import did_you_mean
-from autotune.stats.outcome import Completed, Outcome
+from autotune.stats.outcome import Outcome
 
 LEAST_BUDGET = 5.0
 MOST_SEED = 2**32 - 1
@@ -63,7 +63,7 @@ class Options:
         if self.budget is not None:
             return self.budget
         usual = UNKNOWN_STEP_BUDGET
-        if isinstance(outcome, Completed) and outcome.measurement is not None:
+        if outcome is not None and outcome.measurement is not None:
             step = outcome.measurement.step_seconds
             usual = next((budget for most, budget in BUDGET_BY_STEP if step < most), SLOW_STEP_BUDGET)
         return max(usual, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (self.train_seconds or 0.0)))

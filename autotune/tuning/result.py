@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.settings import Settings
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.space import LeftOut
-from autotune.knobs.table import KNOBS
 from autotune.profiles.format import (
     Ceiling,
     Evidence,

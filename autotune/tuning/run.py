@@ -15,7 +15,7 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
 from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.table import BY_NAME
+from autotune.knobs.settings import BY_NAME
 from autotune.knobs.task import TaskFacts
 from autotune.probes import software
 from autotune.probes.facts import Inventory

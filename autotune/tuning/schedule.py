@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from autotune.knobs.settings import Settings
-from autotune.stats.log_ratio import PRIOR_SPREAD
 from autotune.stats.measurement import LASTING
 from autotune.stats.outcome import Completed
-from autotune.stats.proof import ANALYSES, round_variance
+from autotune.stats.proof import ANALYSES, PRIOR_SPREAD, round_variance
 from autotune.tuning.state import RunState
 
 ROUNDS, MOST_ROUNDS = 2, 8

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.settings import Settings
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space, build
-from autotune.knobs.table import BY_NAME
 
 Held = Mapping[str, Sequence[Any]]
 """Values that a grid is restricted to, by knob; ``global_batch`` counts in multiples of the user's own."""

@@ -18,9 +18,8 @@ import optuna
 
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import Context
-from autotune.knobs.settings import Settings
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space, build
-from autotune.knobs.table import BY_NAME
 from autotune.probes.inventory import probe
 from autotune.trial.target import recognise
 from autotune.tuning.runner import open_runner

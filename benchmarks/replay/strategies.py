@@ -10,9 +10,8 @@ from typing import Any
 
 import optuna
 
-from autotune.knobs.settings import Settings
+from autotune.knobs.settings import KNOB_NAMES, Settings
 from autotune.knobs.space import Space
-from autotune.knobs.table import KNOB_NAMES
 from autotune.search.history import Trial
 from autotune.search.planner import Planner, rank
 from benchmarks.replay.world import Draws, World

@@ -12,7 +12,7 @@ import yaml
 from autotune.errors import UsageError
 from autotune.export import TARGETS, target_of, text
 from autotune.knobs.exported import Plan
-from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES
 from tests.doubles.plans import GPU, ONE, PLANS, SLEEPING, TWO
 
 MPI = "torchrun starts gloo, whose rate was not measured"

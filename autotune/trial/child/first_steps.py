@@ -27,8 +27,7 @@ from torch.utils.data import _utils
 
 from autotune.knobs.knob import EXACT, ROUNDING
 from autotune.knobs.optimizer_impl import parameters_of
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
 from autotune.runtime.digests import Walk, digest
 

@@ -30,7 +30,7 @@ from autotune.knobs.baseline import DEFAULT_BATCH, LOADER_FACTS, no_knob
 from autotune.knobs.compile import tensor_shapes
 from autotune.knobs.convolutions import has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
-from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.task import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length

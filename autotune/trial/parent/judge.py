@@ -9,8 +9,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.lines import first_line
 from autotune.stats.outcome import (
     Compared,

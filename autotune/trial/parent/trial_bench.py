@@ -206,4 +206,4 @@ class TrialContest:
 
 def _disturbed(outcome: Outcome) -> bool:
     """Return whether others disturbed all of a trial."""
-    return isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.disturbed
+    return outcome.measurement is not None and outcome.measurement.disturbed

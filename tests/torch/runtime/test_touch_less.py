@@ -16,7 +16,7 @@ import autotune
 from autotune.knobs import compile as compiling
 from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
-from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.task import Fingerprint
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import ContractError
-from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
+from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from benchmarks.simulation.simulator import context, inventory
@@ -80,9 +80,3 @@ def test_a_switch_for_gpus_has_no_effect_on_a_cpu_and_is_not_asked_for(current: 
     """O07: ``pin_memory=True`` is in most people's loaders; without an accelerator it does nothing."""
     found = baseline_settings(task(**current), inventory())
     assert not any(getattr(found, name) for name in current)
-
-
-def test_a_smaller_baseline_gives_up_workers_and_nothing_else() -> None:
-    own = Settings(threads=2, num_workers=4, batch_size=32)
-    assert smaller_baselines(own) == ((own.but(num_workers=0), "without loader workers"),)
-    assert smaller_baselines(own.but(num_workers=0)) == ()

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.probes.facts import Backend, Gpu
 from benchmarks.simulation.simulator import GIB, context, inventory
 

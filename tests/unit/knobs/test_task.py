@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.decoding import decoded
-from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.task import TaskFacts
 from benchmarks.simulation.simulator import context, inventory
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import Fingerprint
 from autotune.profiles import file
 from autotune.profiles.format import (

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from autotune.knobs.knob import LESS, MORE, Knob
-from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.profiles.format import Profile
 from autotune.report import result
 from autotune.report.notes import load_note

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.settings import KNOB_NAMES
 from autotune.probes.facts import Gpu
 from autotune.report import formatting, machine
 from autotune.report import profile as views

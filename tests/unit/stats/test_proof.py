@@ -16,15 +16,19 @@ from autotune.stats.proof import (
     FULL_REPLICATES,
     LOWER_ERROR,
     MIN_GAIN,
+    PRIOR_SPREAD,
     UPPER_ERROR,
     Proof,
     Round,
+    Sample,
     compare,
+    estimate,
     round_variance,
+    student_cdf,
+    student_quantile,
     to_decide,
     typical_rate,
 )
-from autotune.stats.student import student_quantile
 
 NOISE = {"replicate": 0.02, "round": 0.05}
 
@@ -321,3 +325,53 @@ class TestEffort:
     def test_no_gain_takes_for_ever(self) -> None:
         assert to_decide(rounds([[1.0], [1.05], [0.95]]), "ours", "theirs") is None
         assert to_decide([], "ours", "theirs") is None
+
+
+def samples(logs: list[list[float]], *, beside: bool = False) -> list[list[Sample]]:
+    return [[Sample(log, beside) for log in replicate] for replicate in logs]
+
+
+class TestEstimate:
+    def test_a_burst_hardly_counts_where_a_neighbour_was_seen(self) -> None:
+        """A quiet round as far off counts in full: such a stall is the training's own."""
+        calm = [[0.40, 0.41], [0.39, 0.40], [0.41, 0.40], [0.40, 0.39]]
+        beside = [*samples(calm), [Sample(0.4), Sample(-2.0, beside=True)]]
+        stalled = [*samples(calm), [Sample(0.4), Sample(-2.0)]]
+        assert estimate(beside).centre == pytest.approx(0.4, abs=0.01)
+        assert estimate(stalled).centre == pytest.approx(0.4 - 2.4 / 10)
+        assert estimate(beside).error < 0.03 < estimate(stalled).error
+
+    def test_replicates_that_agree_by_luck_keep_the_usual_spread(self) -> None:
+        found = estimate(samples([[0.3], [0.3], [0.3]]))
+        assert found.variance == pytest.approx(PRIOR_SPREAD**2 / 3)
+
+    def test_the_luck_of_processes_is_in_the_variance_however_many_rounds_they_take(self) -> None:
+        draw = random.Random(0)
+        luck = [draw.gauss(0, 0.2) for _ in range(60)]
+        logs = [[own + draw.gauss(0, 0.01) for _ in range(20)] for own in luck]
+        for beside in (False, True):
+            assert math.sqrt(estimate(samples(logs, beside=beside)).variance) == pytest.approx(0.2, rel=0.25)
+
+
+TABLE = [  # (probability, df, quantile): published tables of Student's t
+    (0.75, 1, 1.000),
+    (0.975, 1, 12.706),
+    (0.9875, 1, 25.452),
+    (0.975, 2, 4.303),
+    (0.9875, 3, 4.177),
+    (0.99, 4, 3.747),
+    (0.975, 7, 2.365),
+    (0.995, 10, 3.169),
+    (0.95, 30, 1.697),
+    (0.975, 120, 1.980),
+]
+
+
+class TestStudent:
+    @pytest.mark.parametrize(("probability", "df", "quantile"), TABLE)
+    def test_quantiles_agree_with_the_table(self, probability: float, df: int, quantile: float) -> None:
+        assert student_quantile(probability, df) == pytest.approx(quantile, abs=6e-4)
+
+    @given(st.floats(0.51, 0.9999), st.integers(1, 60))
+    def test_cdf_inverts_the_quantile(self, probability: float, df: int) -> None:
+        assert student_cdf(student_quantile(probability, df), df) == pytest.approx(probability, abs=1e-9)
