@@ -48,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-NOTHING_SAVED = "autotune: interrupted by {}; nothing was saved"
+NOTHING_SAVED = "autotune: interrupted by {}; no profile was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
 TRAIN_TIME_HELP = "How long you will train: on CPUs, lets compile compete. 10h"

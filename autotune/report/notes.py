@@ -13,7 +13,7 @@ NOTHING_FASTER = {
     "max": "another batch size brought no gain: same settings as amp",
 }
 NOT_TRIED = {
-    "safe": "nothing but your own settings was tried",
+    "safe": "no other settings of this level were tried",
     "amp": "mixed precision was not tried: same settings as safe",
     "max": "no other batch size was tried: same settings as amp",
 }
@@ -25,6 +25,8 @@ REASONS = {
     Reason.INTERRUPTED: "interrupted before the proof",
 }
 BUSY = "measured on a busy machine"
+WIDE = 4
+"""The middle of an interval whose ends are so many times apart is no figure to show."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
 
@@ -35,9 +37,10 @@ def level_note(level: str, answer: Answer) -> str:
     if answer.reason is Reason.SAME:
         return NOTHING_FASTER[level]
     if answer.reason is Reason.UNPROVEN and proof is not None:
-        high = f"{proof.high:.2f}" if proof.high < 1000 else "anything"
         more = "; a longer --budget may decide" if proof.undecided else ""
-        return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {high}){more}"
+        if proof.high > WIDE * proof.low:
+            return f"its processes differ too widely to tell{more}"
+        return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {proof.high:.2f}){more}"
     if answer.reason is Reason.NOT_TRIED:
         return NOT_TRIED[level]
     if answer.reason is Reason.PRECISION_FAILED:

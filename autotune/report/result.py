@@ -256,7 +256,11 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """Return lines to copy that apply the recommended level."""
     level, felt = profile.recommended, profile.is_felt(profile.recommended)
     if not to_apply(profile):
-        return section("Apply", ["nothing to apply: keep your settings"])
+        higher = next((name for name in profile.levels if gains(profile, name)), None)
+        if higher is None:
+            return section("Apply", ["nothing to apply: keep your settings"])
+        start = f"  autotune run --level {higher} --profile {shlex.quote(str(path))} {script}"
+        return [*section("Apply", [f"nothing at {level}; {higher} is yours to choose:"]), start]
     if level in profile.impossible():
         return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
     options = f"{'' if felt else f'--level {level} '}--profile {shlex.quote(str(path))}"

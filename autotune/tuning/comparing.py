@@ -98,8 +98,14 @@ class Comparison:
             return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
-        changed = (BY_NAME[name] for name in alone.difference(reference) if name != "batch_size")
-        names = [knob.name for knob in changed if knob.keeps != TRACKING]
+        changed = {
+            name: theirs for name, (_mine, theirs) in alone.difference(reference).items() if name != "batch_size"
+        }
+        names = [  # what follows from another knob cannot be put back alone
+            name
+            for name, theirs in changed.items()
+            if BY_NAME[name].keeps != TRACKING and alone.but(**{name: theirs}) != alone
+        ]
         while len(names) > 1:
             half = names[: len(names) // 2]
             found = self._difference(reference.but(**{name: getattr(alone, name) for name in half}))

@@ -156,7 +156,9 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
     """Return what the script decides itself, and what cannot be done from outside."""
     found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
     if own_threads(seen) is not None:
-        found.append(("threads", None, "the script sets its threads itself"))
+        environment = seen.hooks.threads is None and os.environ.get("OMP_NUM_THREADS", OUR_ONE) == OUR_ONE
+        why = "OMP_NUM_THREADS in your environment sets them" if environment else "the script sets its threads itself"
+        found.append(("threads", None, why))
     if seen.hooks.interop_threads is not None:
         found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:

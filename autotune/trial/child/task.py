@@ -190,9 +190,9 @@ def batch_length(batch: Any) -> int:
     """Return samples of a batch: the first dimension of the first tensor found in it."""
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.dim() else 1
-    values = list(batch.values()) if isinstance(batch, dict) else batch
+    values = list(batch.values()) if isinstance(batch, Mapping) else batch
     if isinstance(values, list | tuple) and values:
-        nested = isinstance(values[0], torch.Tensor | list | tuple | dict)
+        nested = isinstance(values[0], torch.Tensor | list | tuple | Mapping)
         return batch_length(values[0]) if nested else len(values)
     return 1
 

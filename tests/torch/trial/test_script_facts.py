@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import UserDict
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,13 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 from autotune.scripts.hooks import Hooks  # noqa: E402
-from autotune.trial.child.script_facts import Seen, why_not_several  # noqa: E402
+from autotune.trial.child.script_facts import (  # noqa: E402
+    OUR_ONE,
+    Seen,
+    counts_samples,
+    script_facts,
+    why_not_several,
+)
 
 pytestmark = pytest.mark.torch
 DATA = TensorDataset(torch.zeros(64, 1))
@@ -39,7 +46,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     own.write_text("import torch\n")
     module = ModuleType("helper")
     module.__file__ = str(own)
-    kept = {name: found for name, found in sys.modules.items() if name.partition(".")[0] in ("torch", "autotune")}
+    own_names = {"torch", "autotune", *sys.stdlib_module_names}
+    kept = {name: found for name, found in sys.modules.items() if name.partition(".")[0] in own_names}
     monkeypatch.setattr(sys, "modules", kept | {"helper": module})
     return own
 
@@ -65,3 +73,27 @@ def test_some_scripts_need_no_trial(found: Any, device: str, words: str) -> None
 def test_a_word_of_process_groups_asks_for_one(loaded: Path, word: str) -> None:
     loaded.write_text(word)
     assert why_not_several(seen(DataLoader(DATA, 4)), "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("by_script", "environment", "words"),
+    [
+        (2, OUR_ONE, "the script sets"),
+        (None, "2", "the script sets"),
+        (None, OUR_ONE, "OMP_NUM_THREADS in your environment"),
+    ],
+)
+def test_who_sets_the_threads(
+    by_script: int | None, environment: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", environment)
+    hooks = Hooks()
+    hooks.threads = by_script
+    (why,) = [why for knob, _, why in script_facts("x", Seen(hooks, users_threads="1")).left_out if knob == "threads"]
+    assert words in why
+
+
+def test_a_batch_of_a_tokenizer_is_as_long_as_its_tensors() -> None:
+    """Seen: what ``tokenizer.pad`` returns is a ``UserDict``, and was taken for one sample a batch."""
+    loader = DataLoader(DATA, 4, collate_fn=lambda rows: UserDict(x=torch.stack([row[0] for row in rows])))
+    assert counts_samples(seen(loader))

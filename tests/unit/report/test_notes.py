@@ -66,7 +66,11 @@ def answer(reason: Reason, **figures: object) -> Answer:
             answer(Reason.UNPROVEN, proof=Proof(1.2, 0.9, 1.6, 0.95, 8)),
             "1.20x measured, but not proven (0.90 to 1.60); a longer --budget may decide",
         ),
-        ("safe", answer(Reason.UNPROVEN, proof=Proof(1.2, 0.9, 1e9, 0.95, 8)), "(0.90 to anything)"),
+        (
+            "safe",
+            answer(Reason.UNPROVEN, proof=Proof(1.2, 0.9, 1e9, 0.95, 8)),
+            "its processes differ too widely to tell; a longer --budget may decide",
+        ),
         ("amp", answer(Reason.NOT_TRIED), "mixed precision was not tried: same settings as safe"),
         ("max", answer(Reason.NOT_TRIED), "no other batch size was tried: same settings as amp"),
         ("amp", answer(Reason.PRECISION_FAILED, values=("bf16",), failure="NaN"), "bf16 was tried and failed: NaN"),

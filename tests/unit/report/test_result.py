@@ -110,6 +110,14 @@ def test_a_level_that_brought_nothing_is_not_recommended() -> None:
     assert "* amp" in text(repeats)
 
 
+def test_a_gain_of_a_higher_level_stands_under_apply() -> None:
+    """Seen: ``max 7.66x (5.95 to 9.24)``, and below it ``nothing to apply: keep your settings``."""
+    own = replace(records.no_gain(), recommended="amp")
+    found = text(replace(own, levels={**own.levels, "max": records.profile().levels["amp"]}))
+    assert "Apply     nothing at amp; max is yours to choose:" in found
+    assert f"  autotune run --level max --profile {PATH} train.py" in found
+
+
 def followed(*figures: float | int | None) -> str:
     """The answer of a run that was followed; amp is 2.10x."""
     evidence = replace(records.profile().evidence, run=WholeRun(*figures))  # type: ignore[arg-type]

@@ -56,6 +56,14 @@ def test_two_guilty_knobs_are_both_found() -> None:
     assert found.settle(SEVERAL) == OWN.but(num_workers=2, optimizer_impl="fused")
 
 
+def test_a_knob_that_follows_another_is_not_blamed_for_it() -> None:
+    """Workers differ once, and not again when they are tried alone: to blame their prefetching would change nothing."""
+    wrong = iter((DIFFERS, Compared(), Compared()))
+    found, seen = comparing(lambda _: next(wrong, DIFFERS))
+    assert found.settle(OWN.but(num_workers=2)) == OWN
+    assert len(seen) <= 4
+
+
 def test_a_loader_that_must_not_change_keeps_all_of_its_knobs() -> None:
     found, _ = comparing(guilty("num_workers"))
     assert found.settle(OWN.but(num_workers=2)) == OWN
