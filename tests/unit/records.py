@@ -26,15 +26,7 @@ def profile(
     target: dict[str, Any] | None = None,
     **levels: Settings,
 ) -> Profile:
-    """A profile that recommends level ``safe``; ``settings`` at every level but those named.
-
-    Args:
-        settings: of all levels.
-        device: that was tuned.
-        rate: items per second.
-        target: fields of the target that differ.
-        levels: settings of single levels.
-    """
+    """A profile that recommends level ``safe``; ``settings`` at every level but those named; ``rate`` in items/s."""
     machine = replace(profiles.MACHINE, key="amd-epyc-zen4-64c-64g", threads=64, cores=64, memory_gib=64)
     tuned = replace(Target("train", "samples", device, 100, 1000), **(target or {}))
     return replace(profiles.profile(settings, levels, machine, rate), target=tuned)

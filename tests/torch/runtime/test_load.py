@@ -10,8 +10,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import autotune
 from autotune.errors import ProfileError, UsageError
@@ -206,14 +204,6 @@ STARTS: dict[str, tuple[Settings, dict[str, str], Settings, str | None]] = {
         "started as 4 processes",
     ),
     "the user's threads": (Settings(threads=8), {THREADS: "3"}, Settings(threads=3), THREADS),
-    "the same threads": (Settings(threads=8), {THREADS: "8"}, Settings(threads=8), None),
-    "threads by nesting": (Settings(threads=8), {THREADS: "4,2"}, Settings(threads=8), None),
-    "torchrun's threads": (
-        Settings(threads=8),
-        {THREADS: "1", "TORCHELASTIC_RUN_ID": "none"},
-        Settings(threads=8),
-        None,
-    ),
 }
 
 
@@ -224,24 +214,6 @@ def test_settings_fit_how_the_script_was_started(
     choice = decide(profile(tuned), "test", None, environment, inventory(8))
     assert choice.settings == wanted
     assert any((words or THREADS) in note for note in choice.notes) is (words is not None)
-
-
-@given(
-    settings=st.builds(
-        Settings,
-        processes=st.integers(1, 9),
-        threads=st.integers(1, 64),
-        num_workers=st.integers(0, 64),
-        batch_size=st.integers(1, 64),
-    ),
-    world=st.integers(1, 9),
-    threads=st.integers(1, 9),
-)
-def test_any_profile_fits_any_start(settings: Settings, world: int, threads: int) -> None:
-    choice = decide(profile(settings), "test", None, {"WORLD_SIZE": str(world), "RANK": "0"}, inventory(threads))
-    assert choice.settings.processes == world
-    assert choice.settings.threads <= threads
-    assert choice.settings.global_batch >= settings.global_batch
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,7 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "."], "not a file"),
         (["tune", "empty.py"], "empty.py: neither a training script, for nothing happens in it, nor a task file"),
         (["tune", "whole.py", "--", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
-        (["tune", "whole.py", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
         (["tune", "whole.py", "--only", ""], "--only: name at least one knob, such as threads"),
-        (["tune", "half.py"], "lacks build_dataset and compute_loss"),
-        (["tune", "broken.py"], "broken.py:1: not valid Python"),
         (["tune", "whole.py", "--budget", "soon"], "--budget 'soon': write a duration such as 90s, 5m, 1h30m or 10h"),
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
         (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
@@ -41,7 +38,6 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
         (["tune", "whole.py", "--only", "zzz"], "--only zzz: no such knob; knobs are: processes, threads"),
         (["tune", "whole.py", "--fix", "processes=0"], "--fix processes=0: must be a whole number from 1 to 1024"),
-        (["tune", "whole.py", "--fix", "num_workers=-3"], "--fix num_workers=-3: must be a whole number from 0"),
         (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
         (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
         (["tune", "whole.py", "--profile", "/dev/null"], "it is a device or pipe, and only plain files"),
@@ -50,8 +46,6 @@ from tests.unit.cli.conftest import Said, Say
         (["init", "whole.py"], "whole.py exists already; name another file"),
         (["init", "no/such/folder.py"], "cannot be written: No such file"),
         (["show", "nowhere.yaml"], "nowhere.yaml"),
-        (["show", "/bin/ls"], "autotune: /bin/ls: is a binary file, not a profile."),
-        (["tune", "/bin/ls"], "autotune: /bin/ls: not a Python source file. Give a training script"),
         (["validate", "empty.py"], "is empty"),
         (["run", "nowhere.py"], "nowhere.py: no such script"),
     ],
@@ -63,8 +57,6 @@ def test_mistakes_exit_2_and_quote_what_was_written(
     monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
     monkeypatch.setattr(run, "probe", lambda: machine)
     (elsewhere / "empty.py").touch()
-    (elsewhere / "half.py").write_text("def build_model(): ...")
-    (elsewhere / "broken.py").write_text("def :")
     (elsewhere / "whole.py").write_text(NEW_TASK)
     (elsewhere / "link.yaml").symlink_to("whole.py")
     (elsewhere / "folder").mkdir()

@@ -141,7 +141,6 @@ def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_
     ("words", "said"),
     [
         (["push", "tuned.yaml"], "no registry: give --to"),
-        (["push", "tuned.yaml", "--to", "https://example.org/p"], "can only be read"),
         (["pull"], "name the target"),
         (["pull", "resnet"], "no registry: give --from"),
         (["pull", "resnet", "--from", "nosuchdir"], "nosuchdir: no such folder"),

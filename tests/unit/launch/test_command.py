@@ -180,7 +180,7 @@ def test_the_users_threads_win_and_are_named(
     ("words", "threads"),
     [
         ({"OMP_NUM_THREADS": "3"}, 3),
-        ({"OMP_NUM_THREADS": "x"}, 4),
+        *(({"OMP_NUM_THREADS": other}, 4) for other in ("4", "3,2", "x")),
         ({}, 4),
         ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 4),
     ],

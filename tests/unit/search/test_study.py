@@ -145,9 +145,3 @@ class TestReadHistory:
         for name, rounds in (("old", 1), ("new", 2)):
             Study(journal_storage(tmp_path / "run.journal"), name).keep_rounds([Round(1, {"baseline": 1.0})] * rounds)
         assert len(read_history(tmp_path / "run.journal").rounds) == 2
-
-    def test_what_is_no_journal_is_refused(self, tmp_path: Path) -> None:
-        broken = tmp_path / "run.journal"
-        broken.write_text('{"op_code": 99}\n{"what": 1}\n')
-        with pytest.raises(ValueError):
-            read_history(broken)

@@ -165,8 +165,6 @@ class TestOutOfMemory:
             "CUDA out of memory. Tried to allocate 2.87 GiB (GPU 0; 14.76 GiB total capacity; 8.77 GiB allocated)",
             "device",
         ),
-        ("torch.OutOfMemoryError", "HIP out of memory. Tried to allocate 1.95 GiB.", "device"),
-        ("torch.OutOfMemoryError", "XPU out of memory. Tried to allocate 64.00 MiB.", "device"),
         ("RuntimeError", "CUDA out of memory. Tried to allocate 1.12 MiB (GPU 0; 22.37 GiB total capacity)", "device"),
         (
             "RuntimeError",
@@ -187,17 +185,11 @@ class TestOutOfMemory:
             "host",
         ),
         ("MemoryError", "", "host"),
-        ("MemoryError", "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback...", "host"),
         ("OSError", "[Errno 12] Cannot allocate memory", "host"),
         (
             "RuntimeError",
             "DataLoader worker (pid 4161) is killed by signal: Bus error. It is possible that dataloader's workers are"
             " out of shared memory. Please try to raise your shared memory limit.",
-            "shm",
-        ),
-        (
-            "RuntimeError",
-            "Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
             "shm",
         ),
         (
