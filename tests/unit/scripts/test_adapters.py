@@ -33,12 +33,19 @@ def change(module: Any) -> None:
 
 
 def test_a_module_is_changed_once_it_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "later_one.py").write_text("value = 1\n")
+    (tmp_path / "later_one").mkdir()
+    (tmp_path / "later_one" / "__init__.py").write_text("value = 1\n")
+    (tmp_path / "later_one" / "part.py").write_text("import later_one\nseen = later_one.changed\n")
+    finders = list(sys.meta_path)
     AfterImport({"later_one": change}).install()
     assert importlib.util.find_spec("later_one") is not None, "to look it up is not to import it"
+    assert importlib.util.find_spec("another_one") is None
     assert "later_one" not in sys.modules
-    module = importlib.import_module("later_one")
-    assert (module.changed, module.__loader__.__dict__.get("exec_module")) == (2, None)
+    assert importlib.import_module("later_one.part").seen == 2
+    module = sys.modules["later_one"]
+    assert (module.changed, "exec_module" in vars(module.__loader__), sys.meta_path) == (2, False, finders)
+    module.changed = 0
+    assert importlib.reload(module).changed == 0, "it is changed once"
 
 
 def test_a_module_that_is_there_already_is_changed_at_once() -> None:

@@ -17,17 +17,6 @@ from autotune.runtime.entry import startup
 from autotune.scripts.apply import Order
 
 ROOT = Path(__file__).resolve().parents[4]
-LOOKS = """
-import importlib.util, sys
-from autotune.scripts.adapters import AfterImport
-finders = list(sys.meta_path)
-AfterImport({"torch": lambda module: print("after", module.ready)}).install()
-print(importlib.util.find_spec("torch").name, importlib.util.find_spec("torchvision"))
-import json
-import torch.nn
-assert sys.meta_path == finders
-print(vars(torch.__loader__), importlib.reload(torch).ready)
-"""
 
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -39,16 +28,6 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
-
-
-def test_the_first_import_of_torch_is_waited_for_not_a_look_at_it(tmp_path: Path) -> None:
-    folder = tmp_path / "torch"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("print('torch')\nready = 1\n")
-    (folder / "nn.py").write_text("print('nn')\n")
-    done = run("-c", LOOKS, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-    loader = {"name": "torch", "path": str(folder / "__init__.py")}
-    assert done.stdout == f"torch None\ntorch\nafter 1\nnn\ntorch\n{loader} 1\n", done.stderr
 
 
 def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> None:
