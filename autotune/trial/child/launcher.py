@@ -15,6 +15,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ from autotune.trial.paths import mark
 if TYPE_CHECKING:
     from autotune.trial.child.script_trial import LoadedScript
     from autotune.trial.child.task import LoadedTask
+
+
+DYING_SECONDS = 0.2
 
 
 class ProcessManager:
@@ -233,11 +237,16 @@ def _report_exit(rank: int, status: int, connection: UnixConnection) -> int:
 
 
 def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
-    """Report ranks that ended meanwhile: a signal explains more than the error of a peer that lost its rank."""
-    for pid, rank in ranks.items():
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            _report_exit(rank, status, connection)
+    """Report ranks that ended meanwhile: a signal explains more than the error of a peer that lost its rank. A process
+    that is killed loses its connections a moment before it has ended."""
+    give_up = time.monotonic() + DYING_SECONDS
+    left = dict(ranks)
+    while left and time.monotonic() < give_up:
+        for pid in list(left):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                _report_exit(left.pop(pid), status, connection)
+        time.sleep(DYING_SECONDS / 20)
 
 
 def main(arguments: list[str]) -> None:
