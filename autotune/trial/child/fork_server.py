@@ -352,7 +352,8 @@ class ScriptForkServer:
 
         _become_script()
         self.hooks.listener = _Leaves()
-        leave(self._script_ended(probe_run.run(self.script, self.hooks, serve)))
+        ended = probe_run.run(self.script, self.hooks, serve)
+        leave(self._script_ended(ended))  # the trial's, if one has begun meanwhile
 
     def _isolate(self) -> None:
         """Keep what is done from now on from the user's world, in a process below this one; not if forks are unsafe,
