@@ -211,9 +211,7 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     """
     looked = places.places(script=script) if roots is None else roots
     if here.target is None:
-        known = targets(here, looked)
-        names = f"; this machine has profiles for: {', '.join(known)}" if known else ""
-        return Lookup(None, f"no script names the target: write {NAMING}{names}")
+        return Lookup(None, f"no script names the target: write {NAMING}{_known(targets(here, looked))}")
     registries = [Registry(each) for each in looked]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
@@ -232,8 +230,11 @@ def _why_none(here: Here, target: str, roots: Sequence[Place], best: Match | Non
         return f"{best.source} is not applied by itself (--profile does it): {best.comparison.sentence}"
     others = [each for each in targets(here, roots) if each != target]
     hint = did_you_mean(target, others)
-    known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
-    return f"no profile fits {here.machine.key} and {target}{hint}{known}; make one with autotune tune"
+    return f"no profile fits {here.machine.key} and {target}{hint}{_known(others)}; make one with autotune tune"
+
+
+def _known(names: Sequence[str]) -> str:
+    return f"; this machine has profiles for: {', '.join(names)}" if names else ""
 
 
 def targets(here: Here, roots: Sequence[Place]) -> list[str]:

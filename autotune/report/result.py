@@ -255,16 +255,16 @@ def _changes(profile: Profile, most: int) -> list[str]:
 def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """Return lines to copy that apply the recommended level."""
     level, felt = profile.recommended, profile.is_felt(profile.recommended)
+    with_profile = f"--profile {shlex.quote(str(path))} {script}"
     if not to_apply(profile):
         higher = next((name for name in profile.levels if gains(profile, name)), None)
         if higher is None:
             return section("Apply", ["nothing to apply: keep your settings"])
-        start = f"  autotune run --level {higher} --profile {shlex.quote(str(path))} {script}"
-        return [*section("Apply", [f"nothing at {level}; {higher} is yours to choose:"]), start]
+        words = section("Apply", [f"nothing at {level}; {higher} is yours to choose:"])
+        return [*words, f"  autotune run --level {higher} {with_profile}"]
     if level in profile.impossible():
         return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
-    options = f"{'' if felt else f'--level {level} '}--profile {shlex.quote(str(path))}"
-    start = f"  autotune run {options} {script}"
+    start = f"  autotune run {'' if felt else f'--level {level} '}{with_profile}"
     if not felt:
         saved = max(0.0, profile.saved_seconds(level) or 0.0)
         short = f"nothing: this run is too short to gain ({saved:.1f} s). For a longer one:"

@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,17 +246,22 @@ class ScriptForkServer:
             self._serve_from_start(decoded(TaskFacts, message))
 
     def _brought_to_its_training(self) -> dict[str, Any]:
-        """Run the script in a child; return its first word."""
+        """Run the script in a child; return its first word, or how it ended without one."""
+        child, message = self._first_word(self._run)
+        return message or {"error": asdict(_error(_vanished(child)))}
+
+    def _first_word(self, run: Callable[[], None]) -> tuple[int, dict[str, Any]]:
+        """Fork a child that does ``run``, which does not return. Return its pid and its first message; empty if it ends
+        without one."""
         news, self._news = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(news)
-            self._run()
+            run()
         os.close(self._news)
         with open(news, "rb") as pipe:
             line = pipe.readline()
-        message: dict[str, Any] = json.loads(line) if line else {"error": asdict(_error(_vanished(child)))}
-        return message
+        return child, json.loads(line) if line else {}
 
     def _run(self) -> None:
         """Run the script, in a child of the fork server or in one of a probe run."""
@@ -332,18 +338,13 @@ class ScriptForkServer:
         start."""
         self._isolate()
         if self._isolation is not None:
-            news, self._news = os.pipe()
-            if os.fork() == 0:
-                os.close(news)
-                self._run_to_rank(facts)
-            os.close(self._news)
-            with open(news, "rb") as pipe:
-                if pipe.readline():
-                    self._guard()
+            _child, message = self._first_word(partial(self._run_to_rank, facts))
+            if message:
+                self._guard()
         self._serve_from_start(facts)
 
     def _run_to_rank(self, facts: TaskFacts) -> None:
-        """Run the script until it asks for its rank. Return never: leave if it cannot be forked there, or ends."""
+        """Run the script until it asks for its rank, and serve trials there; leave if it cannot be forked, or ends."""
 
         def serve() -> None:
             if why_not_fork() or probe_run.own_processes():

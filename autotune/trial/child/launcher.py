@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 DYING_SECONDS = 0.2
+"""A process that is killed loses its connections a moment before it has ended."""
 
 
 class ProcessManager:
@@ -237,12 +238,10 @@ def _report_exit(rank: int, status: int, connection: UnixConnection) -> int:
 
 
 def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
-    """Report ranks that ended meanwhile: a signal explains more than the error of a peer that lost its rank. A process
-    that is killed loses its connections a moment before it has ended."""
-    give_up = time.monotonic() + DYING_SECONDS
-    left = dict(ranks)
+    """Report ranks that end now, too: a signal explains more than the error of a peer that lost its rank."""
+    give_up, left = time.monotonic() + DYING_SECONDS, dict(ranks)
     while left and time.monotonic() < give_up:
-        for pid in list(left):
+        for pid in ranks.keys() & left:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 _report_exit(left.pop(pid), status, connection)

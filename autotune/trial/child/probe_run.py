@@ -344,22 +344,24 @@ class TrainingLoader:
 
     Attributes:
         loader: the latest; None before training begins.
+        passed: True once the script has come to the end of it; then the next one may be over a data set built anew.
     """
 
     def __init__(self, hooks: Hooks, skip: int) -> None:
         self._hooks, self._skip = hooks, skip
         self.loader: DataLoader[Any] | None = None
+        self.passed = False
 
-    def is_it(self, loader: DataLoader[Any], *, later: bool = False) -> bool:
-        """Return whether the script trains on ``loader``, which it begins to iterate; ``later``: see `reads_like`."""
+    def is_it(self, loader: DataLoader[Any]) -> bool:
+        """Return whether the script trains on ``loader``, which it begins to iterate."""
         if not is_training(self._hooks):
             return False
         if self.loader is None and self._skip > 0:
             self._skip -= 1
             return False
-        if self.loader is not None and not reads_like(loader, self.loader, later=later):
+        if self.loader is not None and not reads_like(loader, self.loader, later=self.passed):
             return False
-        self.loader = loader
+        self.loader, self.passed = loader, False
         return True
 
 

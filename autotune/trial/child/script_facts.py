@@ -21,6 +21,7 @@ from autotune.trial.child.task import batch_length, trained_facts
 
 OUR_ONE = "01"
 """Means one thread, and can be told from a 1 that the script sets itself."""
+BY_SCRIPT, BY_USER = "the script sets its threads itself", "OMP_NUM_THREADS in your environment sets them"
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 """What a training step of a script is known by: the first of them that it has."""
 LEFT = tuple[str, Any, str]
@@ -133,8 +134,9 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
             }
         if device == "cuda":
             found["pin_memory"] = bool(loader.pin_memory)
-    if own_threads(seen) is not None:
-        found["threads"] = own_threads(seen)
+    threads, _who = _threads(seen)
+    if threads is not None:
+        found["threads"] = threads
     if seen.hooks.interop_threads is not None:
         found["interop_threads"] = seen.hooks.interop_threads
     optimizers = seen.hooks.optimizers
@@ -143,22 +145,22 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
     return found | ({"optimizer_impl": own[-1]} if own else {})
 
 
-def own_threads(seen: Seen) -> int | None:
-    """Return the threads that the script itself has chosen; None if it leaves that to PyTorch."""
+def _threads(seen: Seen) -> tuple[int | None, str]:
+    """Return the threads that somebody has chosen, and who; None if that is left to PyTorch."""
     if seen.hooks.threads is not None:
-        return seen.hooks.threads
-    stated = os.environ.get("OMP_NUM_THREADS", OUR_ONE)
-    stated = seen.users_threads if stated == OUR_ONE else stated
-    return int(stated) if stated.isdigit() and int(stated) > 0 else None
+        return seen.hooks.threads, BY_SCRIPT
+    stated, who = os.environ.get("OMP_NUM_THREADS", OUR_ONE), BY_SCRIPT
+    if stated == OUR_ONE:
+        stated, who = seen.users_threads, BY_USER
+    return (int(stated) if stated.isdigit() and int(stated) > 0 else None), who
 
 
 def _left_out(seen: Seen) -> Sequence[LEFT]:
     """Return what the script decides itself, and what cannot be done from outside."""
     found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
-    if own_threads(seen) is not None:
-        environment = seen.hooks.threads is None and os.environ.get("OMP_NUM_THREADS", OUR_ONE) == OUR_ONE
-        why = "OMP_NUM_THREADS in your environment sets them" if environment else "the script sets its threads itself"
-        found.append(("threads", None, why))
+    threads, who = _threads(seen)
+    if threads is not None:
+        found.append(("threads", None, who))
     if seen.hooks.interop_threads is not None:
         found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:

@@ -147,16 +147,13 @@ class ScriptLoop(MeasuredLoop, Listener):
         self._stepping: Optimizer | None = None
         self.step_is_open = False
         """True while the script works on a batch."""
-        self.passed = False
-        """True once the script has come to the end of its training loader."""
 
     # What the script does ---------------------------------------------------------------------------------------------
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Count batches of the training loader; leave every other loader alone."""
-        if self._known_by != BATCHES or not self.training.is_it(loader, later=self.passed):
+        if self._known_by != BATCHES or not self.training.is_it(loader):
             return begin()
-        self.passed = False
         self.hooks.unseen(lambda: self.applied.loader(loader))
         self.loader = loader
         self._begin()
@@ -294,7 +291,7 @@ class _Passes(Iterator[Any]):
             return next(self._passing)
         except StopIteration:
             if self._empty or not self._endless:
-                self._loop.passed = True
+                self._loop.training.passed = True
                 raise
             self._passing, self._empty = self._begin(), True
             return next(self._passing)
