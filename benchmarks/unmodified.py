@@ -26,8 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,7 @@ class Row:
         run: plain over tuned, whole processes.
         added: seconds that ``autotune run`` added until the fifth step was over.
         forecast: of ``run``, by the profile; None if the length of the run was not known.
+        levels: what the profile says of each level.
         failure: why figures are missing.
     """
 
@@ -131,6 +132,7 @@ class Row:
     run: Ratio | None = None
     added: float | None = None
     forecast: float | None = None
+    levels: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
 
     @property
@@ -258,7 +260,8 @@ def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -
             seconds, level = time.perf_counter() - begun, str(profile["recommended"])
             speedup = profile["levels"][level]["speedup"]
             claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
-            row = Row(script.name, seconds, level, claim, forecast=forecast(read(Path(profile["path"]))))
+            expected = forecast(read(Path(profile["path"])))
+            row = Row(script.name, seconds, level, claim, forecast=expected, levels=profile["levels"])
             tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line, *arguments]
             for number in range(pairs):
                 runs.append(_pair([*script.plain, *arguments], tuned, folder))

@@ -58,10 +58,7 @@ def main() -> None:
     inventory = probe()
     with open_runner(target, inventory, 0, 3600.0) as runner:
         if not path.exists():
-            path.write_text(
-                _line(_header(runner, inventory, plan.SCRIPTS if is_script else plan.held_of(target.name)).as_dict()),
-                "utf-8",
-            )
+            path.write_text(_line(_header(runner, inventory, is_script).as_dict()), "utf-8")
         recorder = Recorder(runner, path)
         recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
         for number, level in itertools.product(range(arguments.contests), recorder.grid.spaces):
@@ -69,13 +66,15 @@ def main() -> None:
     print(file.summary(file.load(path)))
 
 
-def _header(runner: Runner, inventory: Inventory, held: plan.Held) -> Header:
+def _header(runner: Runner, inventory: Inventory, is_script: bool) -> Header:
     facts = runner.describe()
+    baseline = baseline_settings(facts, inventory)
+    held = plan.held_of_script(baseline) if is_script else plan.held_of(facts.name)
     return Header(
         **stamp.stamp(inventory, PACKAGES),
         inventory=inventory,
         task=facts,
-        baseline=baseline_settings(facts, inventory),
+        baseline=baseline,
         held={name: list(values) for name, values in held.items()},
         gflops=matrix_rates(System()),
     )

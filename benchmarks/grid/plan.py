@@ -43,12 +43,11 @@ SCRIPTS: Held = {
     **HELD,
     "allocator": ("default",),
     "malloc": ("default", "keep"),
-    "optimizer_impl": ("default",),
     "cudnn_benchmark": (False,),
     "pin_memory": (False,),
     "global_batch": (1,),
 }
-"""Held for a script: what its user would try by hand is left."""
+"""Held for a script, beside its own optimizer kernels: what its user would try by hand is left."""
 ANCHOR_EVERY = 10
 """Trials between two of the baseline."""
 FIELD = (16, 10, 6, 6)
@@ -58,6 +57,11 @@ FIELD = (16, 10, 6, 6)
 def held_of(task: str) -> Held:
     """Values that the grid of ``task`` is restricted to."""
     return {**HELD, **TASKS.get(task, {})}
+
+
+def held_of_script(baseline: Settings) -> Held:
+    """Values that the grid of a script is restricted to."""
+    return {**SCRIPTS, "optimizer_impl": (baseline.optimizer_impl,)}
 
 
 def spaces(context: Context, held: Held) -> dict[str, Space]:
