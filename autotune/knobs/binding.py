@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Affinity, Change, Training
 from autotune.knobs.choices import by_reason
-from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
 from autotune.knobs.knob import Chosen, Effect, Knob, Word
 from autotune.probes.facts import Inventory, LogicalCpu
 
@@ -342,20 +340,6 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
     return {"worker_init_fn": bound.workers[-1]}
 
 
-def _torchrun(plan: Plan) -> Said:
-    return () if plan.settings.binding == "none" else (Line(COMMAND),)
-
-
-def _accelerate(plan: Plan) -> Said:
-    """Bind by torchrun's command, which starts several processes on CPUs; Accelerate's own starter does not bind."""
-    several = plan.device == "cpu" and plan.settings.processes > 1
-    return _torchrun(plan) if several or plan.settings.binding == "none" else (Missing(),)
-
-
-def _transformers(plan: Plan) -> Said:
-    return () if plan.settings.binding == "none" else (Line(START, plan.command),)
-
-
 BINDING = Knob(
     name="binding",
     what="CPUs that each process keeps",
@@ -375,7 +359,6 @@ BINDING = Knob(
     start=lambda _value, training: _Bound(training.affinity),
     on_loader=_on_loader,
     plain=lambda plan: f"start processes on their CPUs: {plan.command}",
-    export={to.TORCHRUN: _torchrun, to.ACCELERATE: _accelerate, to.TRANSFORMERS: _transformers},
 )
 
 
