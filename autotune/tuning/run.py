@@ -292,10 +292,10 @@ def _result(
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
     """
     state, load = host.state, host.load()
-    state.rounds, apart = undisturbed(state.rounds)
+    state.rounds, slower = undisturbed(state.rounds)
     no_fork = state.bench.no_fork_reason
     warnings = (
-        *([notes.disturbed(apart)] if apart else []),
+        *([notes.disturbed(slower)] if slower else []),
         *given_up,
         *comparison.notes(state.chosen.values()),
         *([notes.fresh_processes(no_fork)] if no_fork else []),
