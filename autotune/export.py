@@ -1,24 +1,22 @@
 """A profile's level for another launcher or trainer, fitted to this machine: what ``autotune export`` prints.
 
-What a knob says there stands with the knob, see `autotune.knobs.exported`. Here its lines are laid out for each target.
+A knob that a target has no words for is shown as plain PyTorch code, in a comment: `Knob.plain`.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import UsageError
 from autotune.knobs import binding
-from autotune.knobs import exported as rows
 from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.knob import Count, Knob
-from autotune.knobs.precision import MIXED
-from autotune.knobs.settings import KNOBS, Settings
+from autotune.knobs.knob import Count, Knob, Plan
+from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
@@ -28,13 +26,33 @@ from autotune.profiles.file import read
 from autotune.report.result import batch_note
 
 STARTED = ["python", "-m", TORCHRUN_MODULE]
-WRITTEN = {
-    rows.ENVIRONMENT: "export {}",
-    rows.START: "# Start with: {}",
-    rows.COMMENT: "# {}",
-    **dict.fromkeys((rows.TRAINER, rows.LOADER, rows.ARGUMENTS), "    {},"),
+VARIABLES = ("threads", "omp_wait_policy", "allocator", "malloc")
+"""Knobs that variables of a shell express."""
+LOADER = ("num_workers", "prefetch_factor", "worker_start", "pin_memory", "batch_size")
+MIXED = {"fp32": "no", "tf32": "no", "bf16": "bf16", "fp16": "fp16"}
+"""Accelerate's names of precisions."""
+TRAINER_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+"""Lightning's."""
+OPTIM = {
+    "default": 'optim="adamw_torch" is AdamW that way; without it Trainer takes the fused one',
+    "foreach": "optim has no name for it: Trainer(optimizers=(AdamW(..., foreach=True), None))",
 }
-"""How the lines of a place are written; those of other places stand as they are."""
+"""Why Transformers' ``optim``, which also names the optimizer, does not express an implementation."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Settings in the words of a target.
+
+    Attributes:
+        lines: to paste.
+        knobs: what the lines express.
+        notes: what else to do for a knob, by name.
+    """
+
+    lines: list[str]
+    knobs: tuple[str, ...]
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,57 +62,12 @@ class Target:
     Attributes:
         name: as ``--to`` takes it.
         what: what it prints, for people.
-        layout: its text. In braces: the lines of a place, and the fields of `_fields`.
+        write: puts a plan in its words.
     """
 
     name: str
     what: str
-    layout: str
-
-
-_ACCELERATE = """\
-# Start with:
-#   {variables}accelerate launch --config_file accelerate.yaml --num_cpu_threads_per_process {threads} train.py
-# and this in accelerate.yaml:
-compute_environment: LOCAL_MACHINE
-machine_rank: 0
-num_machines: 1
-main_training_function: main
-{config}"""
-_ACCELERATE_ON_CPUS = """\
-# `accelerate launch` starts several CPU processes only over MPI; torchrun starts them too:
-{variables}{accelerate}{started}
-"""
-_LIGHTNING = """\
-import os
-
-import torch
-from lightning import Trainer
-{strategy}
-{code}trainer = Trainer(
-{Trainer})
-# your loader: DataLoader(dataset, shuffle=True, **loader_arguments)
-loader_arguments = dict(
-{DataLoader})
-"""
-_TRANSFORMERS = """\
-{start}{comment}import torch
-from transformers import TrainingArguments
-
-{code}arguments = TrainingArguments(
-    output_dir="output",
-{TrainingArguments})
-"""
-TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (
-        Target(rows.ENV, "variables of a shell", "{environment}"),
-        Target(rows.TORCHRUN, "torchrun's command line", "{variables}{started}\n"),
-        Target(rows.ACCELERATE, "Accelerate", _ACCELERATE),
-        Target(rows.LIGHTNING, "arguments of Lightning's Trainer and of a DataLoader", _LIGHTNING),
-        Target(rows.TRANSFORMERS, "Transformers' TrainingArguments", _TRANSFORMERS),
-    )
-}
+    write: Callable[[Plan], Text]
 
 
 def exported(path: Path, level: str | None, to: str) -> str:
@@ -117,7 +90,7 @@ def exported(path: Path, level: str | None, to: str) -> str:
     return text(target, plan_of(settings, profile.target.device, inventory), head)
 
 
-def plan_of(settings: Settings, device: str, inventory: Inventory) -> rows.Plan:
+def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
     row = BACKENDS[settings.backend] if settings.backend else None
     exchange = "gloo" if row is not None and row.module else settings.backend
@@ -126,7 +99,7 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> rows.Plan:
     words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     words = ["torchrun", *words[3:]] if words[:3] == STARTED else words
     malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
-    return rows.Plan(
+    return Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
@@ -149,7 +122,7 @@ def target_of(name: str) -> Target:
     raise UsageError(f"--to {name}: no such target; targets are {', '.join(TARGETS)}{hint}")
 
 
-def text(target: Target, plan: rows.Plan, head: Iterable[str]) -> str:
+def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
     """Return what to paste, with comments around it. Every knob is expressed, or named with the reason.
 
     Args:
@@ -157,61 +130,167 @@ def text(target: Target, plan: rows.Plan, head: Iterable[str]) -> str:
         plan: what is exported.
         head: lines that stand first, as comments.
     """
-    lines: dict[str, list[str]] = defaultdict(list)
-    by_hand: list[str] = []
-    nothing: list[str] = []
-    for knob in KNOBS:
-        said = _said(knob, target, plan)
-        for one in said:
-            if isinstance(one, rows.Line):
-                lines[one.place].append(one.text)
-            else:
-                plain = knob.plain(plan) if knob.plain else "no other program knows this knob"
-                by_hand.append(f"#   {knob.name}={getattr(plan.settings, knob.name)}: {one.reason or plain}")
-        nothing += [] if said else [knob.name]
-    several_on_cpus = plan.device == "cpu" and plan.settings.processes > 1
-    layout = _ACCELERATE_ON_CPUS if target.name == rows.ACCELERATE and several_on_cpus else target.layout
+    found = target.write(plan)
+    notes = {**found.notes, **plan.missing}
+    if plan.exchange != plan.settings.backend:
+        notes["backend"] = (
+            f"torchrun starts {plan.exchange}, whose rate was not measured here;"
+            f" autotune run starts {plan.settings.backend} as measured"
+        )
+    moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]
+    notes = {knob.name: knob.plain(plan) for knob in moved if knob.name not in found.knobs} | notes
+    by_hand = [f"#   {name}={getattr(plan.settings, name)}: {notes[name]}" for name in BY_NAME if name in notes]
+    idle = [knob.name for knob in KNOBS if knob not in moved and knob.name not in notes]
     return "\n".join(
         [
             *(f"# {words}" for words in head),
-            *layout.format_map(_fields(plan, lines)).splitlines(),
+            *found.lines,
             *([f"# Not in {target.what}, so by hand:", *by_hand] if by_hand else []),
-            *([f"# As PyTorch does by itself: {', '.join(nothing)}"] if nothing else []),
+            *([f"# As PyTorch does by itself: {', '.join(idle)}"] if idle else []),
         ]
     )
 
 
-def _said(knob: Knob, target: Target, plan: rows.Plan) -> rows.Said:
-    row, reason = knob.export.get(target.name), plan.why_not(knob.name)
-    said = row(plan) if row is not None else () if _idle(knob, plan) else (rows.Missing(),)
-    if not reason:
-        return said
-    return (*(one for one in said if isinstance(one, rows.Line)), rows.Missing(reason))
-
-
-def _idle(knob: Knob, plan: rows.Plan) -> bool:
+def _idle(knob: Knob, settings: Settings) -> bool:
     """Return True if the knob's value is what PyTorch does by itself, so that there is nothing to write."""
-    value = getattr(plan.settings, knob.name)
+    value = getattr(settings, knob.name)
     number = isinstance(knob.kind, Count) and value is not None
     return bool(value == knob.neutral) and (not number or knob.name == "processes")
 
 
-def _fields(plan: rows.Plan, lines: Mapping[str, list[str]]) -> Mapping[str, object]:
-    """Return what layouts have in braces: each place's lines, and what is made of the whole plan."""
-    settings = plan.settings
-    accelerate = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": MIXED[settings.precision]}
-    if settings.compile != "off":
-        accelerate |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": settings.compile}
-    several = "from lightning.pytorch.strategies import DDPStrategy\n" if settings.processes > 1 else ""
-    return {
-        **{place: _block(WRITTEN.get(place, "{}"), lines[place]) for place in rows.PLACES},
-        "variables": "".join(f"{text} " for text in lines[rows.ENVIRONMENT]),
-        "started": plan.command,
-        "threads": settings.threads,
-        "accelerate": "".join(f"{name}={value} " for name, value in accelerate.items()),
-        "strategy": several,
-    }
+# Targets --------------------------------------------------------------------------------------------------------------
 
 
-def _block(written: str, lines: Iterable[str]) -> str:
-    return "".join(f"{written}\n".format(text) for text in lines)
+def _env(plan: Plan) -> Text:
+    return Text([f"export {each}" for each in _variables(plan)], VARIABLES)
+
+
+def _torchrun(plan: Plan) -> Text:
+    return Text([" ".join([*_variables(plan), plan.command])], (*VARIABLES, "processes", "binding"))
+
+
+def _accelerate(plan: Plan) -> Text:
+    """Write Accelerate's configuration. Several processes on CPUs need torchrun, and variables in its place."""
+    settings, mixed = plan.settings, MIXED[plan.settings.precision]
+    knobs = (*VARIABLES, "processes", "compile", *(["precision"] if settings.precision != "tf32" else []))
+    if plan.device == "cpu" and settings.processes > 1:
+        variables = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": mixed}
+        if settings.compile != "off":
+            variables |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": settings.compile}
+        own = (f"{name}={value}" for name, value in variables.items())
+        why = "# `accelerate launch` starts several CPU processes only over MPI; torchrun starts them too:"
+        return Text([why, " ".join([*_variables(plan), *own, plan.command])], (*knobs, "binding"))
+    options = f"--config_file accelerate.yaml --num_cpu_threads_per_process {settings.threads}"
+    dynamo = ["dynamo_config:", "  dynamo_backend: INDUCTOR", f"  dynamo_mode: {settings.compile}"]
+    lines = [
+        "# Start with:",
+        f"#   {' '.join([*_variables(plan), 'accelerate launch', options, 'train.py'])}",
+        "# and this in accelerate.yaml:",
+        "compute_environment: LOCAL_MACHINE",
+        "machine_rank: 0",
+        "num_machines: 1",
+        "main_training_function: main",
+        f"distributed_type: '{'NO' if settings.processes == 1 else 'MULTI_GPU'}'",
+        f"num_processes: {settings.processes}",
+        f"use_cpu: {str(plan.device == 'cpu').lower()}",
+        *(dynamo if settings.compile != "off" else []),
+        f"mixed_precision: '{mixed}'",
+    ]
+    return Text(lines, knobs)
+
+
+def _lightning(plan: Plan) -> Text:
+    settings, trainer = plan.settings, list[str]()
+    trainer += [f'accelerator="{"gpu" if plan.device == "cuda" else "cpu"}"', f"devices={settings.processes}"]
+    if settings.backend is not None:
+        trainer.append(f'strategy=DDPStrategy(process_group_backend="{plan.exchange}")')
+    if settings.cudnn_benchmark:
+        trainer.append("benchmark=True")
+    trainer.append(f'precision="{TRAINER_PRECISION[settings.precision]}"')
+    lines = [
+        "import os",
+        "",
+        "import torch",
+        "from lightning import Trainer",
+        *(["from lightning.pytorch.strategies import DDPStrategy"] if settings.processes > 1 else []),
+        "",
+        # without the variable Lightning sets threads itself, and its own processes inherit them
+        f'os.environ["OMP_NUM_THREADS"] = "{settings.threads}"',
+        *_statements(plan, "threads", "interop_threads"),
+        *(['torch.set_float32_matmul_precision("high")'] if settings.precision == "tf32" else []),
+        *_statements(plan, "matmul_precision"),
+        *_call("trainer = Trainer", trainer),
+        "# your loader: DataLoader(dataset, shuffle=True, **loader_arguments)",
+        *_call("loader_arguments = dict", [f"{name}={value!r}" for name, value in _loader(settings).items()]),
+    ]
+    knobs = ("processes", "threads", "interop_threads", "backend", *LOADER, "cudnn_benchmark")
+    return Text(lines, (*knobs, "precision", "matmul_precision"))
+
+
+def _transformers(plan: Plan) -> Text:
+    """Write arguments of `Trainer`. One process that sees several GPUs would use `torch.nn.DataParallel`."""
+    settings, start, optim = plan.settings, "", plan.settings.optimizer_impl
+    if settings.processes > 1 or settings.binding != "none":
+        start = plan.command
+    elif plan.gpus > 1:
+        start = f"CUDA_VISIBLE_DEVICES=0 {plan.command}"
+    own = {"batch_size": "per_device_train_batch_size"}
+    loader = {own.get(name, f"dataloader_{name}"): value for name, value in _loader(settings).items()}
+    arguments = [
+        'output_dir="output"',
+        *(["use_cpu=True"] if plan.device == "cpu" else []),
+        *([f'ddp_backend="{plan.exchange}"'] if settings.backend is not None else []),
+        *(f"{name}={value!r}" for name, value in loader.items()),
+        *(['optim="adamw_torch_fused"'] if optim == "fused" else []),
+        *(["torch_compile=True", f'torch_compile_mode="{settings.compile}"'] if settings.compile != "off" else []),
+        *([f"{settings.precision}=True"] if settings.precision != "fp32" else []),
+    ]
+    adamw = "# optim is for AdamW, Trainer's own optimizer: leave it out if you use another"
+    lines = [
+        *([f"# Start with: {start}"] if start else []),
+        *([adamw] if optim == "fused" else []),
+        "import torch",
+        "from transformers import TrainingArguments",
+        "",
+        *_statements(plan, "threads", "interop_threads", "cudnn_benchmark", "matmul_precision"),
+        *_call("arguments = TrainingArguments", arguments),
+    ]
+    knobs = ("processes", "threads", "interop_threads", "backend", "binding", *LOADER, "optimizer_impl")
+    notes = {"optimizer_impl": OPTIM[optim]} if optim in OPTIM else {}
+    return Text(lines, (*knobs, "cudnn_benchmark", "compile", "precision", "matmul_precision"), notes)
+
+
+def _variables(plan: Plan) -> list[str]:
+    """Return ``NAME=value`` of each variable. Libraries that are preloaded already stay."""
+    kept = {"LD_PRELOAD": '"${LD_PRELOAD:+$LD_PRELOAD:}"'}
+    return [f"{name}={kept.get(name, '')}{shlex.quote(value)}" for name, value in plan.environment.items()]
+
+
+def _statements(plan: Plan, *names: str) -> list[str]:
+    """Return plain PyTorch code for the knobs ``names``, of those that are not idle."""
+    return [BY_NAME[name].plain(plan) for name in names if not _idle(BY_NAME[name], plan.settings)]
+
+
+def _loader(settings: Settings) -> dict[str, Any]:
+    """Return arguments of a `DataLoader`."""
+    start = None if settings.worker_start == "default" else settings.worker_start
+    found: dict[str, Any] = {"num_workers": settings.num_workers, "prefetch_factor": settings.prefetch_factor}
+    found |= {"multiprocessing_context": start, "pin_memory": settings.pin_memory, "batch_size": settings.batch_size}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _call(name: str, arguments: Iterable[str]) -> list[str]:
+    """Return lines of a call with one argument a line."""
+    return [f"{name}(", *(f"    {each}," for each in arguments), ")"]
+
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target("env", "variables of a shell", _env),
+        Target("torchrun", "torchrun's command line", _torchrun),
+        Target("accelerate", "Accelerate", _accelerate),
+        Target("lightning", "arguments of Lightning's Trainer and of a DataLoader", _lightning),
+        Target("transformers", "Transformers' TrainingArguments", _transformers),
+    )
+}

@@ -171,8 +171,6 @@ class Software:
     allocators: tuple[Allocator, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """The user's own OMP_*, MKL_*, KMP_*, GOMP_* and TORCH_* variables that change performance."""
-    vectors: str | None = None
-    """The widest vector instructions that PyTorch's kernels use: ``DEFAULT``, ``AVX2``, ``AVX512``..."""
 
 
 @dataclass(frozen=True)

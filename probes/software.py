@@ -107,7 +107,7 @@ def _key(system: System) -> list[object]:
     launcher = mpiexec(system)
     program = system.stat(launcher) if launcher else None
     mpi = [launcher, program and program.st_mtime, _has_room_for_mpi(system)]
-    return [5, modules, system.python, system.boot_id(), sorted(system.affinity()), variables, mpi]
+    return [6, modules, system.python, system.boot_id(), sorted(system.affinity()), variables, mpi]
 
 
 def _facts(system: System) -> Facts:

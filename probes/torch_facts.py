@@ -44,7 +44,6 @@ def installation() -> dict[str, Any]:
             "compiler_reason": reason,
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
-            "vectors": torch.backends.cpu.get_cpu_capability(),
             "default_threads": torch.get_num_threads(),
             "default_interop_threads": torch.get_num_interop_threads(),
         },

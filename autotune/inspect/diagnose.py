@@ -22,7 +22,7 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Script, Target
 from autotune.tuning.baseline import settle_baseline
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.tuning.machine import Neighbours, on_the_same_cpus
+from autotune.tuning.machine import Neighbours, same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
 
 MEASURED_BY = "autotune.inspect.parts:parts"
@@ -60,8 +60,8 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     now = time.monotonic()
     inventory = probe(System(deadline=now + PROBE_SHARE * (last - now)))
     neighbours = Neighbours()
-    observe = on_the_same_cpus(inventory, neighbours.observing(observe))
-    with open_runner(target, inventory, 0, max(0.0, last - time.monotonic()), observe) as runner:
+    patience = max(0.0, last - time.monotonic())
+    with open_runner(target, inventory, 0, patience, observe) as runner, same_cpus(inventory):
         runner.deadline = last
         script = isinstance(target, Script)
         observe(

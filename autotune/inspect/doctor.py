@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autotune.knobs.binding import OPENMP_BINDING
 from autotune.probes import switches
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
@@ -21,7 +22,6 @@ LEAST_SHM = 2**30
 WHOLE_CORE = 0.5
 """Processors that other processes must keep busy before that is a finding."""
 UNKNOWN = "unknown; autotune tune measures it"
-BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -115,7 +115,7 @@ def _threads(inventory: Inventory) -> Iterator[Finding]:
             what = f"{name}={value} is left in the environment, and {threads} threads fit"
             more = f"up to {threads / max(1, int(value)):.1f}x if steps are large"
             yield Finding(name, what, f"unset {name}", more if int(value) < threads else UNKNOWN)
-    for name in BINDINGS:
+    for name in OPENMP_BINDING:
         if set_by_user.get(name, "").lower() not in ("", "false"):
             what = f"{name}={set_by_user[name]} binds threads: several processes share the same CPUs"
             yield Finding(name, what, f"unset {name}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, by_reason, unless
 from autotune.knobs.knob import SERVER_SECONDS, Context, Effect, Knob, Word
@@ -61,8 +60,7 @@ ALLOCATOR = Knob(
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
     inherited=True,
     start=lambda value, _training: Changed(read=lambda: _why_not_loaded(value)),
-    plain=lambda plan: f"start with {to.before_python(plan, PRELOAD)}",
-    export=to.in_shells(PRELOAD),
+    plain=lambda plan: plan.start_with(PRELOAD),
 )
 
 
@@ -101,6 +99,5 @@ MALLOC = Knob(
     gain=lambda settings, _context: 0.02 * (settings.malloc == "keep"),
     changes_memory=("host",),
     start=_start_malloc,
-    plain=lambda plan: f"start with {to.before_python(plan, *GLIBC_VARIABLES)}",
-    export=to.in_shells(*GLIBC_VARIABLES),
+    plain=lambda plan: plan.start_with(*GLIBC_VARIABLES),
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.knobs import exported as to
 from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
-from autotune.knobs.exported import ARGUMENTS, COMMAND, CONFIG, START, TRAINER, Line, Missing, Plan, Row, Said
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Context, Count, Knob, Word
 from autotune.probes.facts import Inventory
 
@@ -74,18 +72,6 @@ def offered_backends(context: Context) -> Choices:
     return Choices((*first, *offered), tuple(left_out))
 
 
-def _interface(plan: Plan) -> Said:
-    """Return the interface of processes on one machine; the script says which backend exchanges gradients."""
-    if plan.settings.backend is None:
-        return ()
-    return (*to.variables(plan, "GLOO_SOCKET_IFNAME"), Missing())
-
-
-def _exchange(place: str, text: str) -> Row:
-    """Return a row of the argument ``text``."""
-    return lambda plan: () if plan.settings.backend is None else (Line(place, text.format(plan.exchange)),)
-
-
 BACKEND = Knob(
     name="backend",
     what="gradient exchange between processes",
@@ -108,11 +94,6 @@ BACKEND = Knob(
         None: "one process exchanges nothing",
     },
     plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
-    export={
-        **dict.fromkeys(to.SHELLS, _interface),
-        to.LIGHTNING: _exchange(TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
-        to.TRANSFORMERS: _exchange(ARGUMENTS, 'ddp_backend="{}"'),
-    },
 )
 
 
@@ -138,28 +119,6 @@ def offered_processes(context: Context) -> Choices:
     return by_reason({count: divides if batch % count else None for count in (1, *candidates)})
 
 
-def _accelerate(plan: Plan) -> Said:
-    kind = "NO" if plan.settings.processes == 1 else "MULTI_CPU" if plan.device == "cpu" else "MULTI_GPU"
-    return (
-        Line(CONFIG, f"distributed_type: '{kind}'"),
-        Line(CONFIG, f"num_processes: {plan.settings.processes}"),
-        Line(CONFIG, f"use_cpu: {str(plan.device == 'cpu').lower()}"),
-    )
-
-
-def _lightning(plan: Plan) -> Said:
-    accelerator = "gpu" if plan.device == "cuda" else "cpu"
-    return Line(TRAINER, f'accelerator="{accelerator}"'), Line(TRAINER, f"devices={plan.settings.processes}")
-
-
-def _transformers(plan: Plan) -> Said:
-    """Start it on one GPU: one process that sees several makes `Trainer` use `torch.nn.DataParallel`."""
-    device = (Line(ARGUMENTS, "use_cpu=True"),) if plan.device == "cpu" else ()
-    if plan.settings.processes > 1:
-        return *device, Line(START, plan.command)
-    return *device, *((Line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}"),) if plan.gpus > 1 else ())
-
-
 PROCESSES = Knob(
     name="processes",
     what="training processes (DistributedDataParallel)",
@@ -171,10 +130,4 @@ PROCESSES = Knob(
     keeps=ROUNDING,
     why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
     plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",
-    export={
-        to.TORCHRUN: lambda _plan: (Line(COMMAND),),
-        to.ACCELERATE: _accelerate,
-        to.LIGHTNING: _lightning,
-        to.TRANSFORMERS: _transformers,
-    },
 )

@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Affinity, Change, Training
 from autotune.knobs.choices import by_reason
-from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
 from autotune.knobs.knob import Chosen, Effect, Knob, Word
 from autotune.probes.facts import Inventory, LogicalCpu
 
@@ -81,7 +79,7 @@ def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
     cores = _cores(inventory)
     if settings.binding == "none" or not cores:
         return AffinityPlan()
-    shares = _shares(cores, _homes(cores, settings.processes, inventory), settings.threads)
+    shares = _shares(cores, inventory, settings.processes, settings.threads)
     chosen = _fast_cores if settings.binding == "cores" else _near_nodes
     affinities = (_affinity(chosen(share, settings.threads), share, settings.num_workers) for share in shares)
     return AffinityPlan(inventory.budget.cpus, tuple(affinities))
@@ -176,44 +174,30 @@ def _node(cpu: LogicalCpu) -> int:
     return 0 if cpu.node is None else cpu.node
 
 
-def _homes(cores: Sequence[Share], count: int, inventory: Inventory) -> list[tuple[int, ...]]:
-    """Choose the nodes of each process: its GPU's node, else processes spread over nodes, or nodes over processes."""
-    nodes = list(dict.fromkeys(_node(core[0]) for core in cores))
-    beside = [gpu.node for gpu in inventory.gpus[:count]]
-    if len(beside) == count and all(node in nodes for node in beside):
-        return [(node,) for node in beside if node is not None]
-    if count < len(nodes):
-        return [tuple(_slice(nodes, rank, count)) for rank in range(count)]
-    return [(nodes[rank * len(nodes) // count],) for rank in range(count)]
+def _shares(cores: Sequence[Share], inventory: Inventory, count: int, least: int) -> list[Share]:
+    """Deal CPUs to each of ``count`` processes, in the most local way in which each gets ``least`` of them.
 
-
-def _shares(cores: Sequence[Share], homes: Sequence[tuple[int, ...]], least: int) -> list[Share]:
-    """Deal CPUs to each process, in the most local way in which each gets ``least`` of them."""
-    count = len(homes)
+    That is beside its GPU, else whole cores in the order of their nodes, else single CPUs.
+    """
     singles = [(cpu,) for core in cores for cpu in core]
-    for dealt in (_at_home(cores, homes), _deal(cores, count, _is_slow), _deal(cores, count), _deal(singles, count)):
-        if all(len(share) >= least for share in dealt):
+    beside = _beside_gpus(cores, [gpu.node for gpu in inventory.gpus[:count]])
+    for dealt in (beside, _deal(cores, count), _deal(singles, count)):
+        if len(dealt) == count and all(len(share) >= least for share in dealt):
             return dealt
     return [singles[rank % len(singles)] for rank in range(count)]
 
 
-def _at_home(cores: Sequence[Share], homes: Sequence[tuple[int, ...]]) -> list[Share]:
-    """Deal each node's cores to the processes at home there."""
-    dealt: dict[tuple[int, ...], list[Share]] = {}
-    for home in dict.fromkeys(homes):
-        dealt[home] = _deal([core for core in cores if _node(core[0]) in home], homes.count(home), _is_slow)
-    return [dealt[home].pop(0) for home in homes]
+def _beside_gpus(cores: Sequence[Share], nodes: Sequence[int | None]) -> list[Share]:
+    """Deal each node's cores to the processes whose GPUs are there; ``nodes`` are those of the GPUs."""
+    dealt = {node: _deal([core for core in cores if core[0].node == node], nodes.count(node)) for node in nodes}
+    return [dealt[node].pop(0) for node in nodes]
 
 
-def _is_slow(core: Share) -> bool:
-    return core[0].kind == "efficiency"
-
-
-def _deal(cores: Sequence[Share], count: int, kind: Callable[[Share], bool] = lambda core: False) -> list[Share]:
-    """Deal the same part of each ``kind`` of cores to each of ``count``: the slowest one sets the pace of all."""
+def _deal(cores: Sequence[Share], count: int) -> list[Share]:
+    """Deal the same part of fast and of slow cores to each of ``count``: the slowest one sets the pace of all."""
     shares: list[Share] = [()] * count
-    for which in (False, True):
-        alike = [core for core in cores if kind(core) == which]
+    for slow in (False, True):
+        alike = [core for core in cores if (core[0].kind == "efficiency") == slow]
         for rank in range(count):
             shares[rank] += tuple(cpu for core in _slice(alike, rank, count) for cpu in core)
     return shares
@@ -342,20 +326,6 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
     return {"worker_init_fn": bound.workers[-1]}
 
 
-def _torchrun(plan: Plan) -> Said:
-    return () if plan.settings.binding == "none" else (Line(COMMAND),)
-
-
-def _accelerate(plan: Plan) -> Said:
-    """Bind by torchrun's command, which starts several processes on CPUs; Accelerate's own starter does not bind."""
-    several = plan.device == "cpu" and plan.settings.processes > 1
-    return _torchrun(plan) if several or plan.settings.binding == "none" else (Missing(),)
-
-
-def _transformers(plan: Plan) -> Said:
-    return () if plan.settings.binding == "none" else (Line(START, plan.command),)
-
-
 BINDING = Knob(
     name="binding",
     what="CPUs that each process keeps",
@@ -375,7 +345,6 @@ BINDING = Knob(
     start=lambda _value, training: _Bound(training.affinity),
     on_loader=_on_loader,
     plain=lambda plan: f"start processes on their CPUs: {plan.command}",
-    export={to.TORCHRUN: _torchrun, to.ACCELERATE: _accelerate, to.TRANSFORMERS: _transformers},
 )
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.choices import unless
-from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
 from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
 from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
@@ -289,19 +288,6 @@ def _on_model(value: str, model: nn.Module, training: Training) -> Change | None
     return Compiled(model, value, training)
 
 
-def _accelerate(plan: Plan) -> Said:
-    if plan.settings.compile == "off":
-        return ()
-    mode = f"  dynamo_mode: {plan.settings.compile}"
-    return Line(CONFIG, "dynamo_config:"), Line(CONFIG, "  dynamo_backend: INDUCTOR"), Line(CONFIG, mode)
-
-
-def _transformers(plan: Plan) -> Said:
-    if plan.settings.compile == "off":
-        return ()
-    return Line(ARGUMENTS, "torch_compile=True"), Line(ARGUMENTS, f'torch_compile_mode="{plan.settings.compile}"')
-
-
 COMPILE = Knob(
     name="compile",
     what="torch.compile mode",
@@ -329,5 +315,4 @@ COMPILE = Knob(
     first_seconds={"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0},
     on_model=_on_model,
     plain=lambda plan: f'model = torch.compile(model, mode="{plan.settings.compile}")',
-    export={ACCELERATE: _accelerate, TRANSFORMERS: _transformers},
 )

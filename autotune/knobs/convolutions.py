@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, unless
 from autotune.knobs.knob import ROUNDING, Context, Effect, Flag, Knob
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from autotune.knobs.model_call import Call
-
-SWITCH = "torch.backends.cudnn.benchmark = True"
 
 
 def has_image_convolutions(model: nn.Module) -> bool:
@@ -125,9 +122,5 @@ CUDNN_BENCHMARK = Knob(
     gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
     keeps=ROUNDING,
     start=_start_cudnn,
-    plain=lambda _plan: SWITCH,
-    export={
-        to.TRANSFORMERS: lambda plan: (to.Line(to.CODE, SWITCH),) if plan.settings.cudnn_benchmark else (),
-        to.LIGHTNING: to.argument(to.TRAINER, "benchmark", lambda settings: settings.cudnn_benchmark or None),
-    },
+    plain=lambda _plan: "torch.backends.cudnn.benchmark = True",
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autotune.knobs.change import Change, Training
 from autotune.knobs.choices import Choices
-from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
@@ -63,6 +63,34 @@ class Context:
     def cuda(self) -> bool:
         """Return True if trials run on a CUDA device."""
         return self.task.device == "cuda"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings as `autotune.export` writes them for other launchers and trainers.
+
+    Attributes:
+        settings: `autotune.knobs.settings.Settings`, fitted to this machine.
+        device: ``cpu`` or ``cuda``.
+        gpus: how many are visible here.
+        environment: variables that each process starts with, those of the libraries included.
+        missing: why a knob could not be put into the environment, by knob.
+        command: torchrun's command line for ``train.py``, without variables; plain Python for one process.
+        exchange: the backend that torchrun starts; another than the settings' if those need MPI or a module.
+    """
+
+    settings: Any
+    device: str = "cpu"
+    gpus: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    command: str = "python train.py"
+    exchange: str | None = None
+
+    def start_with(self, *names: str) -> str:
+        """Return words for the variables ``names``, which must be there when Python starts."""
+        found = (f"{name}={shlex.quote(self.environment[name])}" for name in names if name in self.environment)
+        return f"start with {' '.join(found)}"
 
 
 @dataclass(frozen=True)
@@ -145,6 +173,7 @@ class Knob:
         neutral: the value that changes nothing, and the one of settings to which the knob does not apply.
         choices: values on this machine for this task.
         why: why a new value helps, in at most 40 characters, by value or by `MORE` and `LESS`.
+        plain: how plain PyTorch says the value: a line of code, or what to do.
         devices: kinds of device that it concerns; elsewhere it is neutral.
         applies: whether the knob does anything beside the other settings.
         usual: PyTorch's own value if the knob applies and ``neutral`` is None.
@@ -165,8 +194,6 @@ class Knob:
         start: puts a value that `changes` something in force in this process; None if it is in force already.
         on_model, on_optimizer: put such a value in force in one model or optimizer; None if it has it already.
         on_loader: returns the attributes of a data loader that the value changes.
-        plain: what a script of plain PyTorch would say; None if only this project knows the knob.
-        export: how other launchers and trainers say it, by target.
     """
 
     name: str
@@ -176,6 +203,7 @@ class Knob:
     neutral: Any
     choices: Callable[[Context], Choices] = field(repr=False)
     why: Mapping[Any, str] = field(repr=False)
+    plain: Callable[[Plan], str] = field(repr=False)
     level: str = "safe"
     applied: str = "start"
     devices: tuple[str, ...] = ("cpu", "cuda")
@@ -198,8 +226,6 @@ class Knob:
     on_model: Callable[[Any, nn.Module, Training], Change | None] | None = field(default=None, repr=False)
     on_optimizer: Callable[[Any, Optimizer, Training], Change | None] | None = field(default=None, repr=False)
     on_loader: Callable[[Chosen, DataLoader[Any], Training], dict[str, Any]] | None = field(default=None, repr=False)
-    plain: Callable[[Plan], str] | None = field(default=None, repr=False)
-    export: Mapping[str, Row] = field(default_factory=dict, repr=False)
 
     @property
     def ordinal(self) -> bool:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Refused, Training
 from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
-from autotune.knobs.exported import Plan
-from autotune.knobs.knob import LESS, MORE, ROUNDING, Chosen, Context, Count, Effect, Flag, Knob, Word
+from autotune.knobs.knob import LESS, MORE, ROUNDING, Chosen, Context, Count, Effect, Flag, Knob, Plan, Word
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -51,7 +49,6 @@ NUM_WORKERS = Knob(
     effect=Effect(0.30, 1.5),
     on_loader=_with_workers,
     plain=lambda plan: f"DataLoader(..., num_workers={plan.settings.num_workers!r})",
-    export=to.in_loader("num_workers", lambda settings: settings.num_workers),
 )
 
 
@@ -82,7 +79,6 @@ PREFETCH_FACTOR = Knob(
         {"prefetch_factor": settings.prefetch_factor} if settings.prefetch_factor else {}
     ),
     plain=lambda plan: f"DataLoader(..., prefetch_factor={plan.settings.prefetch_factor!r})",
-    export=to.in_loader("prefetch_factor", lambda settings: settings.prefetch_factor),
 )
 
 
@@ -122,10 +118,6 @@ WORKER_START = Knob(
     effect=Effect(0.05),
     on_loader=_started,
     plain=lambda plan: f"DataLoader(..., multiprocessing_context={plan.settings.worker_start!r})",
-    export=to.in_loader(
-        "multiprocessing_context",
-        lambda settings: None if settings.worker_start == "default" else settings.worker_start,
-    ),
 )
 
 
@@ -146,7 +138,6 @@ PIN_MEMORY = Knob(
         {} if training.device.type == "cpu" else {"pin_memory": settings.pin_memory}
     ),
     plain=lambda plan: f"DataLoader(..., pin_memory={plan.settings.pin_memory!r})",
-    export=to.in_loader("pin_memory", lambda settings: settings.pin_memory),
 )
 
 
@@ -174,8 +165,4 @@ BATCH_SIZE = Knob(
     keeps=ROUNDING,
     why={MORE: "larger kernels use the hardware better", LESS: "smaller pieces fit caches and memory"},
     plain=_plain_batch,
-    export={
-        to.LIGHTNING: to.argument(to.LOADER, "batch_size", lambda settings: settings.batch_size),
-        to.TRANSFORMERS: to.argument(to.ARGUMENTS, "per_device_train_batch_size", lambda settings: settings.batch_size),
-    },
 )

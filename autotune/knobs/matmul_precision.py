@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, unless
 from autotune.knobs.knob import TRACKING, Context, Effect, Knob, Word
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 USUAL = "highest"
-
-SWITCH = 'torch.set_float32_matmul_precision("{}")'
 
 
 def _matmul_precision(context: Context) -> Choices:
@@ -64,8 +61,5 @@ MATMUL_PRECISION = Knob(
     ),
     keeps=TRACKING,
     on_model=_on_model,
-    plain=lambda plan: SWITCH.format(plan.settings.matmul_precision),
-    export=to.statement(
-        lambda settings: "" if settings.matmul_precision == "highest" else SWITCH.format(settings.matmul_precision)
-    ),
+    plain=lambda plan: f'torch.set_float32_matmul_precision("{plan.settings.matmul_precision}")',
 )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.choices import Choices, by_reason
-from autotune.knobs.exported import ARGUMENTS, COMMENT, TRANSFORMERS, Line, Missing, Plan, Said
 from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
 
 if TYPE_CHECKING:
@@ -170,19 +169,6 @@ def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Chan
     return _Switched(optimizer, value) if reason is None else Refused(reason)
 
 
-def _transformers(plan: Plan) -> Said:
-    """Name it for AdamW, `Trainer`'s own: ``optim`` also names the optimizer, which the profile does not know."""
-    impl = plan.settings.optimizer_impl
-    if impl == "fused":
-        return (
-            Line(COMMENT, "optim is for AdamW, Trainer's own optimizer: leave it out if you use another"),
-            Line(ARGUMENTS, 'optim="adamw_torch_fused"'),
-        )
-    if impl == "default":
-        return (Missing('optim="adamw_torch" is AdamW that way; without it Trainer takes the fused one'),)
-    return (Missing(f"optim has no name for it: Trainer(optimizers=(AdamW(..., {impl}=True), None))"),)
-
-
 OPTIMIZER_IMPL = Knob(
     name="optimizer_impl",
     what="how the optimizer's update is computed",
@@ -202,5 +188,4 @@ OPTIMIZER_IMPL = Knob(
     keeps=ROUNDING,
     on_optimizer=_on_optimizer,
     plain=lambda plan: f"your optimizer with {plan.settings.optimizer_impl}=True",
-    export={TRANSFORMERS: _transformers},
 )

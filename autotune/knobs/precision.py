@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs import exported as to
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, by_reason
-from autotune.knobs.exported import ARGUMENTS, CODE, CONFIG, TRAINER, Line, Missing, Plan, Said
 from autotune.knobs.knob import TRACKING, Chosen, Context, Effect, Knob, Word
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
@@ -355,25 +353,6 @@ PLAIN = {
     "bf16": 'with torch.autocast("{device}", dtype=torch.bfloat16): around the forward pass',
     "fp16": 'with torch.autocast("{device}", dtype=torch.float16): around the forward pass, and torch.amp.GradScaler',
 }
-MIXED = {"fp32": "no", "tf32": "no", "bf16": "bf16", "fp16": "fp16"}
-"""Accelerate's names."""
-TRAINER_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
-
-
-def _accelerate(plan: Plan) -> Said:
-    mixed = Line(CONFIG, f"mixed_precision: '{MIXED[plan.settings.precision]}'")
-    return (mixed, Missing()) if plan.settings.precision == "tf32" else (mixed,)
-
-
-def _lightning(plan: Plan) -> Said:
-    switch = 'torch.set_float32_matmul_precision("high")'
-    before = (Line(CODE, switch),) if plan.settings.precision == "tf32" else ()
-    return (*before, Line(TRAINER, f'precision="{TRAINER_PRECISION[plan.settings.precision]}"'))
-
-
-def _transformers(plan: Plan) -> Said:
-    name = plan.settings.precision
-    return () if name == "fp32" else (Line(ARGUMENTS, f"{name}=True"),)
 
 
 PRECISION = Knob(
@@ -402,5 +381,4 @@ PRECISION = Knob(
     on_model=lambda _value, model, training: of(training).on_model(model),
     on_optimizer=lambda _value, optimizer, training: of(training).on_optimizer(optimizer),
     plain=lambda plan: PLAIN[plan.settings.precision].format(device=plan.device),
-    export={to.ACCELERATE: _accelerate, to.LIGHTNING: _lightning, to.TRANSFORMERS: _transformers},
 )

@@ -9,11 +9,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.knobs import exported as to
 from autotune.knobs.backend import offered_processes
 from autotune.knobs.change import Change, Changed, Refused, Training
 from autotune.knobs.choices import Choices, powers_of_two, unless
-from autotune.knobs.exported import CODE, Line, Plan, Said
 from autotune.knobs.knob import LESS, MORE, ROUNDING, SERVER_SECONDS, Chosen, Context, Count, Effect, Knob, Word
 
 
@@ -46,16 +44,6 @@ def _start_threads(value: int, _training: Training) -> Change | None:
     return Changed(lambda: torch.set_num_threads(before), read)
 
 
-def _set(settings: Chosen) -> str:
-    return f"torch.set_num_threads({settings.threads})"
-
-
-def _lightning(plan: Plan) -> Said:
-    """Set the variable too: without it Lightning sets threads itself, and its own processes inherit it."""
-    variable = f'os.environ["OMP_NUM_THREADS"] = "{plan.settings.threads}"'
-    return Line(CODE, variable), Line(CODE, _set(plan.settings))
-
-
 THREADS = Knob(
     name="threads",
     what="intra-op threads of each process",
@@ -68,8 +56,7 @@ THREADS = Knob(
     explained=_shared_cores,
     keeps=ROUNDING,
     start=_start_threads,
-    plain=lambda plan: _set(plan.settings),
-    export={**to.statement(_set), to.LIGHTNING: _lightning, **to.in_shells("OMP_NUM_THREADS")},
+    plain=lambda plan: f"torch.set_num_threads({plan.settings.threads})",
 )
 
 
@@ -86,10 +73,6 @@ def _start_interop(value: int, _training: Training) -> Change | None:
     return None
 
 
-def _set_interop(settings: Chosen) -> str:
-    return f"torch.set_num_interop_threads({settings.interop_threads})"
-
-
 INTEROP_THREADS = Knob(
     name="interop_threads",
     what="inter-op threads of each process",
@@ -102,8 +85,7 @@ INTEROP_THREADS = Knob(
     why={MORE: "independent operators run side by side", LESS: "leaves the cores to the kernels"},
     effect=Effect(0.03, 2.0),
     start=_start_interop,
-    plain=lambda plan: f"{_set_interop(plan.settings)}, before any parallel work",
-    export=to.statement(_set_interop),
+    plain=lambda plan: f"torch.set_num_interop_threads({plan.settings.interop_threads})  # before any parallel work",
 )
 
 
@@ -159,6 +141,5 @@ OMP_WAIT = Knob(
     first_seconds={"passive": SERVER_SECONDS},
     inherited=True,
     start=lambda value, _training: Changed(read=lambda: _why_not_waiting(value)),
-    plain=lambda plan: f"start with {to.before_python(plan, OMP_WAIT_POLICY)}",
-    export=to.in_shells(OMP_WAIT_POLICY),
+    plain=lambda plan: plan.start_with(OMP_WAIT_POLICY),
 )

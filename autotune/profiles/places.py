@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from platformdirs import site_data_dir, user_cache_dir, user_data_dir
+from platformdirs import site_data_dir, user_data_dir
 
 from autotune.errors import UsageError
 
@@ -105,11 +105,6 @@ def is_url(text: str) -> bool:
 def user_folder() -> Path | None:
     """Return the folder of this user's profiles; None for a user without a home folder."""
     return _absolute(user_data_dir, FOLDER)
-
-
-def cache_folder() -> Path | None:
-    """Return the folder for copies of profiles at URLs; None for a user without a home folder."""
-    return _absolute(user_cache_dir, "registries")
 
 
 def temporary_folder() -> Path:

@@ -23,6 +23,7 @@ from typing import Any
 
 from autotune.errors import ProfileError
 from autotune.near import did_you_mean
+from autotune.probes.system import System
 from autotune.profiles import file, match, places
 from autotune.profiles.format import Profile
 from autotune.profiles.match import Comparison, Here
@@ -161,7 +162,8 @@ class Match:
         """Return the profile's file. One at a URL is copied to the user's cache, or to a new temporary folder."""
         if self.path is not None:
             return self.path
-        folder = places.cache_folder() or places.temporary_folder()
+        cache = System().cache_folder()
+        folder = cache / "registries" if cache is not None else places.temporary_folder()
         return file.save(places.default_path(self.profile.key, self.profile.target.name, folder), self.profile)[0]
 
     @property

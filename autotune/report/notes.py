@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.load import MENTIONED, Disturbed, Load, Neighbour
+from autotune.stats.load import MENTIONED, Load, Neighbour
 
 NOTHING_FASTER = {
     "safe": "nothing that was tried is faster than your settings",
@@ -81,13 +81,9 @@ def _load(load: Load, own: Sequence[Neighbour]) -> str:
     return f"{words} while this was measured: the figures hold for that load"
 
 
-def disturbed(found: Disturbed) -> str:
+def disturbed(slower: float) -> str:
     """Return why only the quiet rounds of a proof decide."""
-    others = ", ".join(f"{name} {value:.1f}x" for name, value in found.ratios.items())
-    return (
-        f"beside other processes your settings were {found.slower:.1f} times slower than in the quiet rounds, which"
-        f" decide; beside them the levels measured {others} of your settings"
-    )
+    return f"beside other processes your settings were {slower:.1f} times slower than in the quiet rounds, which decide"
 
 
 def not_believable(level: str, value: float, most: float) -> str:

@@ -22,7 +22,7 @@ class Trial:
         settings: what ran.
         outcome: how it ended.
         level: the level that was searched then.
-        stage: why it ran: ``baseline``, ``again``, ``design``, ``moves`` or ``model``.
+        stage: why it ran: ``baseline``, ``again``, ``design`` or ``model``.
         seconds: when it ended, since the end of the first trial; known of trials read from a journal.
     """
 

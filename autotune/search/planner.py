@@ -118,10 +118,7 @@ class Planner:
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
         index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))
-        settings = pool[index]
-        if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
-            stage = "moves"
-        return Proposal(settings, stage, CLEAR_LOSER * rate)
+        return Proposal(pool[index], stage, CLEAR_LOSER * rate)
 
     def _jump(self, history: Sequence[Trial], model: Surrogate, best: Settings, avoid: Forbidden) -> Settings | None:
         """Climb move by move to the highest expected rate; None if this level has jumped already."""

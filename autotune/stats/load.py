@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.stats.proof import BASELINE, QUIET_CPUS, Round, compare, typical_rate
+from autotune.stats.proof import BASELINE, QUIET_CPUS, Round, typical_rate
 
 MENTIONED = 0.1
 """Processors that others keep busy before that is reported..."""
@@ -72,21 +72,8 @@ class Load:
 QUIET = Load()
 
 
-@dataclass(frozen=True)
-class Disturbed:
-    """Rounds of a proof that do not decide, since the user's settings collapsed beside other processes.
-
-    Attributes:
-        slower: how many times slower the user's settings were in them.
-        ratios: speed of each level over the user's settings in them.
-    """
-
-    slower: float
-    ratios: Mapping[str, float]
-
-
-def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], Disturbed | None]:
-    """Return the rounds that decide, and what the others measured if some do not.
+def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], float | None]:
+    """Return the rounds that decide, and how many times slower the user's settings were in the others; None if all do.
 
     All rounds decide, unless other processes came or went in the middle of the proof and the user's settings collapsed
     beside them: then the quiet rounds do. What others take is a reason from outside, so the choice favours no
@@ -96,11 +83,8 @@ def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], Disturbed | None]
     busy = [turn for turn in rounds if turn.neighbours >= BUSY_CPUS]
     if not (_enough(quiet) and _enough(busy)):
         return list(rounds), None
-    before, beside = typical_rate(quiet, BASELINE), typical_rate(busy, BASELINE)
-    if not beside or before < COLLAPSE * beside:
-        return list(rounds), None
-    ratios = {name: compare(busy, name, BASELINE).value for name in busy[-1].rates if name != BASELINE}
-    return quiet, Disturbed(before / beside, ratios)
+    slower = typical_rate(quiet, BASELINE) / typical_rate(busy, BASELINE)
+    return (quiet, slower) if slower >= COLLAPSE else (list(rounds), None)
 
 
 def _enough(rounds: Sequence[Round]) -> bool:

@@ -17,7 +17,7 @@ from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.tuning.machine import on_the_same_cpus
+from autotune.tuning.machine import same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
@@ -78,9 +78,8 @@ def measure_claim(
     profile: Profile, name: str, target: Target, inventory: Inventory, budget: float, observe: Observer
 ) -> Proof:
     """Measure level ``name`` of ``profile`` against its baseline again, in turns, for about ``budget`` seconds."""
-    observe = on_the_same_cpus(inventory, observe)
     deadline = time.monotonic() + budget
-    with open_runner(target, inventory, 0, budget, observe) as runner:
+    with open_runner(target, inventory, 0, budget, observe) as runner, same_cpus(inventory):
         observe(BaselineKnown(profile.baseline, profile.target.unit))
         observe(StageStarted("loading the task"))
         runner.warm()

@@ -33,7 +33,7 @@ from autotune.trial.target import Target
 from autotune.tuning.baseline import compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
-from autotune.tuning.machine import Neighbours, on_the_same_cpus, wait_until_quiet
+from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
@@ -99,10 +99,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)
         waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
-        neighbours = Neighbours()
-        observe = on_the_same_cpus(inventory, neighbours.observing(observe))
-        host = _Host(options, inventory, runner, schedule, observe, path, neighbours)
-        return _run_phases(host)
+        return _run_phases(_Host(options, inventory, runner, schedule, observe, path, Neighbours()))
 
 
 def _run_phases(host: _Host) -> Result:
@@ -132,7 +129,8 @@ def _run_phases(host: _Host) -> Result:
     state.spaces = options.spaces(context)
     ended: Interrupted | LaunchError | None = None
     try:
-        with contextlib.suppress(NothingUsable):  # the budget ended while a fork server started: the answer stands
+        # if the budget ended while a fork server started, the answer stands
+        with same_cpus(host.inventory), contextlib.suppress(NothingUsable):
             search_race_prove(state)
             _decide(host)
         host.observe(StageStarted("writing the profile"))
@@ -292,10 +290,10 @@ def _result(
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
     """
     state, load = host.state, host.load()
-    state.rounds, apart = undisturbed(state.rounds)
+    state.rounds, slower = undisturbed(state.rounds)
     no_fork = state.bench.no_fork_reason
     warnings = (
-        *([notes.disturbed(apart)] if apart else []),
+        *([notes.disturbed(slower)] if slower else []),
         *given_up,
         *comparison.notes(state.chosen.values()),
         *([notes.fresh_processes(no_fork)] if no_fork else []),

@@ -118,7 +118,7 @@ class Listed:
     pending: list[Settings]
 
     def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        return Proposal(self.pending.pop(0), "moves") if self.pending else None
+        return Proposal(self.pending.pop(0), "model") if self.pending else None
 
 
 def listed(**by_level: Sequence[Settings]) -> NewSearch:

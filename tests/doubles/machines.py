@@ -28,7 +28,6 @@ TORCH_FACTS: dict[str, Any] = {
         "compiler_reason": None,
         "torch": "2.7.1+cu126",
         "cuda": "12.6",
-        "vectors": "AVX2",
         "default_threads": 4,
         "default_interop_threads": 4,
     },

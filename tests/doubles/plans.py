@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.knobs.allocator import GLIBC_VARIABLES
-from autotune.knobs.exported import Plan
+from autotune.knobs.knob import Plan
 from autotune.knobs.settings import Settings
 
 ONE = Plan(Settings(threads=2, interop_threads=1, batch_size=64), environment={"OMP_NUM_THREADS": "2"})

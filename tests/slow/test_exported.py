@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.exported import Plan
+from autotune.knobs.knob import Plan
 from tests.doubles.plans import ONE, TWO
 from tests.processes.cli.test_exported import needs, printed, run, started_here
 

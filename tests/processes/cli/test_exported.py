@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.export import TARGETS, text
-from autotune.knobs.exported import Plan
+from autotune.knobs.knob import Plan
 from tests.doubles.plans import ONE, TWO
 
 SHOW = """

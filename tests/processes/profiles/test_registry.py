@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ProfileError
-from autotune.profiles import file, places, registry
+from autotune.probes.system import System
+from autotune.profiles import file, registry
 from autotune.profiles.match import COMPATIBLE, EXACT
 from autotune.profiles.registry import Registry
 from tests.doubles.profiles import MACHINE, find, here, profile, put
@@ -76,7 +77,7 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     where = Path("/proc/none") if cache == "read only" else None
-    monkeypatch.setattr(places, "cache_folder", lambda: where)
+    monkeypatch.setattr(System, "cache_folder", lambda _system: where)
     put(tmp_path / "shared")
     with folder_server(tmp_path / "shared") as (url, _asked):
         match = find(here(), [url])

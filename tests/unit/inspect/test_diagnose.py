@@ -76,9 +76,8 @@ class World:
         self.now, self.generations = 0.0, 0
         self.stages: list[tuple[float, str]] = []
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
-        patch.setattr(module, "on_the_same_cpus", lambda inventory, observe: observe)
-        neighbours = SimpleNamespace(observing=lambda observe: observe, load=lambda threads: QUIET)
-        patch.setattr(module, "Neighbours", lambda: neighbours)
+        patch.setattr(module, "same_cpus", lambda inventory: contextlib.nullcontext())
+        patch.setattr(module, "Neighbours", lambda: SimpleNamespace(load=lambda threads: QUIET))
         for name, fake in (("probe", self.probe), ("open_runner", self.open_runner), ("TrialBench", self.bench)):
             patch.setattr(module, name, fake)
 

@@ -88,10 +88,9 @@ def test_entries_of_the_variable(text: str, entries: tuple[object, ...]) -> None
 
 @pytest.mark.parametrize("broken", [homeless, lambda *_a, **_o: "~/.local/share/torch-autotune"])
 def test_a_home_that_cannot_be_told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("user_data_dir", "user_cache_dir", "site_data_dir"):
+    for name in ("user_data_dir", "site_data_dir"):
         monkeypatch.setattr(places, name, broken)
     assert places.places({}) == (Path("profiles"),)
-    assert places.cache_folder() is None
 
 
 def test_a_file_that_is_no_profile_is_not_replaced(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from autotune.stats.outcome import Crashed, Outcome, OutOfMemory
 from benchmarks.simulation import machines
 from benchmarks.simulation.simulator import Bench, Machine
 
-STAGES = ("baseline", "design", "moves", "model", "again")
+STAGES = ("baseline", "design", "model", "again")
 
 
 def made(space: Space, seed: int = 0, **options: object) -> Planner:

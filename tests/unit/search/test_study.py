@@ -49,7 +49,7 @@ def test_every_end_but_a_comparison_has_a_name_of_its_own() -> None:
     ],
 )
 def test_trials_survive_the_journal(outcome: Outcome, tmp_path: Path) -> None:
-    trial = Trial(OWN, outcome, "amp", "moves")
+    trial = Trial(OWN, outcome, "amp", "model")
     Study(journal_storage(tmp_path / "study.log")).record(trial)
     (found,) = Study(journal_storage(tmp_path / "study.log")).trials()
     assert found == trial
@@ -134,7 +134,7 @@ class TestReadHistory:
     def test_trials_and_rounds_come_back(self, tmp_path: Path) -> None:
         study = Study(journal_storage(tmp_path / "run.journal"), "run")
         study.record(Trial(OWN, MEASURED, "safe", "baseline"))
-        study.record(Trial(OWN.but(num_workers=2), Crashed("no fork"), "amp", "moves"))
+        study.record(Trial(OWN.but(num_workers=2), Crashed("no fork"), "amp", "model"))
         study.keep_rounds([Round(1, {"baseline": 10.0, "safe": 12.0})])
         found = read_history(tmp_path / "run.journal")
         assert found.trials[0] == Trial(OWN, MEASURED, "safe", "baseline", 0.0)

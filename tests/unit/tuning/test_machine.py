@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.errors import MachineChanged
-from autotune.probes.facts import CpuBudget
+from autotune.errors import MachineChanged, NothingUsable
 from autotune.probes.system import System
 from autotune.report.notes import BUSY, load_named
 from autotune.stats.load import Load, Neighbour
-from autotune.tuning.events import Event, StageStarted, ignore
-from autotune.tuning.machine import SAMPLE_SECONDS, Neighbours, budget_now, on_the_same_cpus, wait_until_quiet
+from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.proc import TUNER, ProcTree, Row
 
@@ -23,7 +22,7 @@ class Machine:
     """Two processors and a clock, both moved by hand. ``used`` is all CPU time so far, of which a half on each."""
 
     def __init__(self, folder: Path, *rows: Row) -> None:
-        self.tree, self.now, self.looks = ProcTree(folder), 0.0, 0
+        self.tree, self.now = ProcTree(folder), 0.0
         self.at(0.0, 0.0, *rows)
 
     def at(self, now: float, used: float, *rows: Row) -> None:
@@ -64,19 +63,8 @@ def test_who_started_them_is_named(tmp_path: Path) -> None:
 def test_the_runs_own_processes_are_no_neighbours_even_if_they_ended(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     found = machine.neighbours()
-    machine.at(5.0, 10.0, Row(TUNER), Row(11, TUNER, 5.0), Row(12, 11, 5.0))
-    found.observing(ignore)(StageStarted("search"))
     machine.at(10.0, 20.0, Row(TUNER, ended=5.0), Row(12, TUNER, 15.0))
     assert found.load(2) == Load(0.0, 0.0, (), 2)
-
-
-def test_one_that_has_ended_is_named_as_far_as_it_was_seen(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, Row(20), Row(5, name="sh"))
-    found = machine.neighbours()
-    machine.at(SAMPLE_SECONDS, 4.0, Row(20, 5, seconds=4.0), Row(5, name="sh"))
-    found.observing(ignore)(StageStarted("search"))
-    machine.at(2 * SAMPLE_SECONDS, 4.0, Row(5, ended=4.0, name="sh"))
-    assert found.load(2).neighbours == (Neighbour(20, "python", 0, pytest.approx(0.4)),)
 
 
 def test_where_the_kernel_does_not_count_those_seen_alive_do(tmp_path: Path) -> None:
@@ -86,21 +74,6 @@ def test_where_the_kernel_does_not_count_those_seen_alive_do(tmp_path: Path) -> 
     found = machine.neighbours()
     machine.at(10.0, 19.0, Row(20, seconds=6.0))
     assert found.load(2).taken == pytest.approx(0.5)
-
-
-def test_if_a_look_takes_long_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(tmp_path)
-
-    def slow(_: object) -> list[object]:
-        machine.now, machine.looks = machine.now + 0.5, machine.looks + 1
-        return []
-
-    monkeypatch.setattr("autotune.tuning.machine.processes", slow)
-    observe = machine.neighbours().observing(ignore)
-    for _ in range(10):
-        machine.now += SAMPLE_SECONDS
-        observe(StageStarted("search"))
-    assert machine.looks == 2
 
 
 def test_little_and_elsewhere_are_not_named(tmp_path: Path) -> None:
@@ -124,44 +97,47 @@ def test_waits_until_others_are_quiet(busy_until: float, most: float, waited: fl
 
 
 INVENTORY = inventory(4, 4)
-BEFORE = INVENTORY.budget
-EVENT = StageStarted("baseline")
+
+
+class Now(System):
+    """A machine with four CPUs, of which some are ``online`` and in the ``mask``, and a ``quota``."""
+
+    def __init__(self, mask: Iterable[int], online: str = "0-3", quota: str = "max 100000") -> None:
+        super().__init__()
+        self._mask = frozenset(mask)
+        self._files = {
+            "/sys/devices/system/cpu/online": online,
+            "/proc/self/cgroup": "0::/",
+            "/proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+            "/sys/fs/cgroup/cpu.max": quota,
+        }
+
+    def read(self, path: str) -> str | None:
+        return self._files.get(path)
+
+    def affinity(self) -> frozenset[int]:
+        return self._mask
+
+
+def test_the_same_cpus_are_no_matter() -> None:
+    with same_cpus(INVENTORY, Now(range(4))):
+        pass
 
 
 @pytest.mark.parametrize(
-    "now",
+    ("now", "words"),
     [
-        replace(BEFORE, limit="the same by another name"),
-        replace(BEFORE, cpus=BEFORE.cpus[:1], limit="affinity mask (1 of 4 CPUs)"),
-        replace(BEFORE, cpus=(*BEFORE.cpus, 99), limit="5 online CPUs"),
-        replace(BEFORE, quota=0.5, limit="cgroup CPU quota 0.5"),
+        (Now(range(1)), "affinity mask (1 of 4 CPUs)"),
+        (Now(range(1), online="0"), "1 online CPU"),  # the kernel also takes it out of what the mask reads as
+        (Now(range(4), quota="50000 100000"), "cgroup CPU quota 0.5"),
     ],
-    ids=lambda now: now.limit,
 )
-def test_other_cpus_or_another_quota_end_the_run_with_what_was_and_what_is(now: CpuBudget) -> None:
-    events: list[Event] = []
-    observe = on_the_same_cpus(INVENTORY, events.append, lambda: now)
-    if (now.cpus, now.quota) == (BEFORE.cpus, BEFORE.quota):
-        observe(EVENT)
-        assert events == [EVENT]
-    else:
-        with pytest.raises(MachineChanged, match=f"{re.escape(BEFORE.limit)} before, {re.escape(now.limit)} now"):
-            observe(EVENT)
-
-
-def test_a_cpu_that_is_offline_is_no_matter_of_the_mask() -> None:
-    """The kernel also takes it out of what the mask reads as."""
-
-    class Here(System):
-        def read(self, path: str) -> str | None:
-            return "0" if path.endswith("cpu/online") else None
-
-        def affinity(self) -> frozenset[int]:
-            return frozenset({0})
-
-    assert budget_now(Here({}), INVENTORY.cpu).limit == "1 online CPU"
+def test_other_cpus_or_another_quota_end_the_run_with_what_was_and_what_is(now: System, words: str) -> None:
+    before = re.escape(INVENTORY.budget.limit)
+    with pytest.raises(MachineChanged, match=f"{before} before, {re.escape(words)} now"), same_cpus(INVENTORY, now):
+        raise NothingUsable("an error that came of it")
 
 
 def test_the_kernel_is_asked() -> None:
-    with pytest.raises(MachineChanged):
-        on_the_same_cpus(replace(INVENTORY, budget=replace(BEFORE, cpus=(123456,))), lambda _: None)(EVENT)
+    with pytest.raises(MachineChanged), same_cpus(replace(INVENTORY, budget=replace(INVENTORY.budget, cpus=(123456,)))):
+        pass

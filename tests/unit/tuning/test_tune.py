@@ -62,7 +62,6 @@ def test_waiting_for_another_run_costs_no_budget(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(run, "open_runner", open_runner)
     monkeypatch.setattr(run, "probe", lambda: inventory(2, 2))
-    monkeypatch.setattr(run, "on_the_same_cpus", lambda *_: None)
     monkeypatch.setattr(run, "_run_phases", lambda host: host.schedule)
     schedule: Any = run.run(Script(tmp_path / "train.py"), Options(budget=60.0), started=990.0)
     assert schedule.elapsed == pytest.approx(10.0)
