@@ -71,6 +71,8 @@ class TrialSpec:
     """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
     endless: bool = True
     """A script's passes over its training loader follow each other; False lets it do what it does between them."""
+    evidence: bool = False
+    """Of a script: measure nothing, but send each rank's `RankEvidence`."""
     inspect: str = ""
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
@@ -85,11 +87,10 @@ class TrialRequest:
         folder: the trial's own.
         origin: the user's working folder, which ``folder`` mirrors.
         seed: of data order and weights.
-        spec: the trial; None if a task is only described, or the first steps of a script are recorded.
+        spec: the trial; None if a task is only described.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
         script: an unmodified one; None for a task.
         facts: of the script.
-        ranks: how many there are if the first steps of a script are recorded.
     """
 
     task: str
@@ -100,12 +101,11 @@ class TrialRequest:
     binding: str = ""
     script: Script | None = None
     facts: TaskFacts | None = None
-    ranks: int = 1
 
     @property
     def world_size(self) -> int:
         """Return how many ranks there are."""
-        return self.spec.settings.processes if self.spec is not None else self.ranks
+        return self.spec.settings.processes if self.spec is not None else 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,8 +98,7 @@ def run_rank(
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         if isinstance(task, LoadedScript):
-            if request.spec is None:
-                return task.record_steps(Tuner(connection, rank), request.world_size)
+            assert request.spec is not None
             return task.try_out(request.spec, Tuner(connection, rank))
         if task is None:
             task = load(Path(request.task))

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,7 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.probe_run import TrainingLoader, leave, models_trained_by
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
-from autotune.trial.child.step_recorder import StepRecorder
+from autotune.trial.child.step_recorder import recording
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
@@ -72,7 +72,7 @@ class LoadedScript:
             probe_run.enter_isolation(self.script, folder.parent)
 
     def try_out(self, spec: TrialSpec, tuner: Tuner) -> int:
-        """Train and measure; returns the exit code of a script that came to its end before the trial did.
+        """Train, and measure or record; returns the exit code of a script that came to its end before the trial did.
 
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
@@ -83,31 +83,14 @@ class LoadedScript:
         order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
         applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
         loop = ScriptLoop(spec, tuner, facts, hooks, applied, TrainingLoader(hooks, self.skip))
-        return self._train(hooks, loop, loop.script_ended, shared)
-
-    def record_steps(self, tuner: Tuner, ranks: int) -> int:
-        """Train, and record how as one of so many ``ranks``; returns the exit code of a script that ended before.
-
-        Raises:
-            Resume: to the script, which stands at its fork point and trains on.
-        """
-        hooks = self.hooks or Hooks()
-        recorder = StepRecorder(tuner.connection, tuner.rank, hooks, TrainingLoader(hooks, self.skip))
-        own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
-        shared = None if own else self._shared_batch(self.facts.current["batch_size"] // ranks)
-        return self._train(hooks, recorder, recorder.script_ended, shared)
-
-    def _train(
-        self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], shared: SharedBatch | None
-    ) -> int:
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
         if shared is not None:
             hooks.share(shared)
         if self.hooks is not None:
-            raise Resume(listener, ended)
-        hooks.listener = listener
-        return ended(probe_run.run(self.script, hooks))
+            raise Resume(loop, loop.script_ended)
+        hooks.listener = loop
+        return loop.script_ended(probe_run.run(self.script, hooks))
 
     def _shared_batch(self, share: int) -> SharedBatch:
         """Return the ``share`` of each of several processes of the batch that the script states as one."""
@@ -201,7 +184,8 @@ class ScriptLoop(MeasuredLoop, Listener):
         if self.facts.unit == "samples":
             self._batch_items = float(batch_length(batch))
         share = self.spec.settings.batch_size
-        if self.spec.settings.processes > 1 and self.batches == 1 and self._batch_items != share:
+        fixed = self.spec.settings.processes > 1 and not self.spec.evidence
+        if fixed and self.batches == 1 and self._batch_items != share:
             raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
 
     def ends_step(self, *, interrupted: bool = False) -> None:
@@ -217,7 +201,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         self._go_on()
 
     def script_ended(self, ended: probe_run.Ended) -> int:
-        """Report that the script came to its end before the trial did: too early, unless steps are compared."""
+        """Report that the script came to its end before the trial did: too early, unless only its first steps count."""
         if not self.spec.endless and self._made and ended.failure is None:
             self.over = True
             self.ends_step()
@@ -226,6 +210,8 @@ class ScriptLoop(MeasuredLoop, Listener):
         return 1
 
     def _measuring(self) -> Steps[TrialReport]:
+        if self.spec.evidence:
+            return (yield from recording(self, self.tuner, self.hooks))
         if self.spec.first_steps:
             return (yield from comparing(self))
         warmed = yield from warming(self, self.tuner)

@@ -278,7 +278,7 @@ class Runner:
             self._servers.get(PLAIN, min(self.deadline, now + most), several=True)
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
-        facts = several_processes.shown(facts, self._record_ranks)
+        facts = several_processes.shown(facts, partial(self._record_ranks, facts))
         self._servers.set_compared(facts.compared)
         return facts
 
@@ -294,7 +294,7 @@ class Runner:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
         why_not = several_processes.UNDER_MPI if script.under_mpi else facts.why_not_several
         if why_not is None:
-            recorded = self._record_ranks(script.processes)
+            recorded = self._record_ranks(facts, script.processes)
             if recorded.end is not None:
                 raise _user_code_error(self.setup.task, recorded.end)
             why_not = several_processes.why_not_own(recorded.ranks)
@@ -309,10 +309,18 @@ class Runner:
         """Return seconds without a sign of life that a script may take until it trains, by what it took itself."""
         return PATIENCE * self.script_seconds
 
-    def _record_ranks(self, ranks: int) -> Recorded:
-        """Run the script as so many ranks until all have shown how they train, or it hangs."""
-        timeouts = Timeouts(starting=max(USUAL_PATIENCE, self.patience), deadline=self.deadline)
-        trial = self.start(None, timeouts, ranks=ranks)
+    def _record_ranks(self, facts: TaskFacts, ranks: int) -> Recorded:
+        """Run the script as so many ranks until all have shown how they train, or it hangs.
+
+        Args:
+            facts: of the script as one process.
+            ranks: as many as its launch line starts, whose loaders have their share already; else they share its batch.
+        """
+        patience, batch = max(USUAL_PATIENCE, self.patience), facts.current["batch_size"]
+        launched = self.setup.script is not None and self.setup.script.processes == ranks
+        settings = Settings(processes=ranks, batch_size=batch if launched else batch // ranks)
+        spec = TrialSpec(settings=settings, evidence=True, endless=False)
+        trial = self.start(spec, Timeouts(starting=patience, stepping=patience, deadline=self.deadline))
         try:
             self._wait(trial, partial(trial.has_events, ranks))
             seconds = time.monotonic() - trial.requested_at
@@ -378,20 +386,18 @@ class Runner:
         """Return how a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def start(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
+    def start(self, spec: TrialSpec | None, timeouts: Timeouts) -> RunningTrial:
         """Have a fork server start a trial, and return at once.
 
         Args:
-            spec: of the trial; None if a task is described, or the first steps of a script are recorded.
+            spec: of the trial; None if a task is described.
             timeouts: of the trial.
-            ranks: processes if there is no ``spec``.
         """
         settings = spec.settings if spec is not None else PLAIN
-        ranks = max(ranks, settings.processes)
         deadline = self.deadline
         if self.script_seconds:  # a script was started before: it need not take much longer now
             deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
-        server = self._servers.get(settings, deadline, several=ranks > 1)
+        server = self._servers.get(settings, deadline, several=settings.processes > 1)
         self.started += 1
         if not self.trials:
             server.forget_log()
@@ -406,7 +412,6 @@ class Runner:
             binding="" if spec is None else self.setup.binding(settings).text,
             script=server.script,
             facts=server.facts,
-            ranks=ranks,
         )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
