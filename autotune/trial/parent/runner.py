@@ -24,7 +24,7 @@ from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
-from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
+from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
 from autotune.trial.parent.several_processes import Recorded
 from autotune.trial.target import Script
@@ -212,14 +212,19 @@ class Runner:
         """From the start of a script until it trained; 0 for a task file."""
         self.several_seconds = 0.0
         """What several processes of a script take until they have trained a few steps."""
-        self._servers = ForkServers(setup, self.loop)
+        self._script = setup.script
+        """How it is started; as torchrun does it once it is known that it does not start otherwise."""
+        self._servers: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
+        """By what their trials must start with, and if those are several processes of a script."""
 
     def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all trials and fork servers, and remove the scratch folder."""
-        self._servers.close()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
         for trial in self.trials:
             trial.connection.close()
         self.trials.clear()
@@ -232,7 +237,24 @@ class Runner:
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        return self._servers.get(PLAIN, self.deadline)
+        return self._server(PLAIN, self.deadline)
+
+    def _server(self, settings: Settings, deadline: float) -> ForkServerProcess:
+        """Return the fork server for trials with ``settings``, started and loaded by the ``deadline`` if need be.
+
+        Raises:
+            UserCodeError: the task could not be imported or its dataset not built.
+            NothingUsable: not by the ``deadline``.
+        """
+        several = settings.processes > 1 and self._script is not None
+        facts = self._server(PLAIN, deadline).facts if several else None
+        server = self._servers.get((settings.inherited, several))
+        if server is None or server.gone:
+            server = ForkServerProcess(self.setup.environment(settings), self.setup.origin, self.loop)
+            self._servers[settings.inherited, several] = server
+            server.load(self.setup, self._script, facts, deadline)
+            self._script = server.script
+        return server
 
     def describe(self, *, steps: bool = True) -> TaskFacts:
         """Load the task and read its facts in a child.
@@ -275,11 +297,13 @@ class Runner:
         if self.script_seconds > most:
             return replace(facts, why_not_several=NO_TIME.format(self.script_seconds))
         try:
-            self._servers.get(PLAIN, min(self.deadline, now + most), several=True)
+            self._server(PLAIN.but(processes=2), min(self.deadline, now + most))
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
         facts = several_processes.shown(facts, partial(self._record_ranks, facts))
-        self._servers.set_compared(facts.compared)
+        for server in self._servers.values():
+            if server.facts is not None:
+                server.facts = replace(server.facts, compared=facts.compared)
         return facts
 
     def _describe_launched(self, facts: TaskFacts, script: Script) -> TaskFacts:
@@ -397,7 +421,7 @@ class Runner:
         deadline = self.deadline
         if self.script_seconds:  # a script was started before: it need not take much longer now
             deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
-        server = self._servers.get(settings, deadline, several=settings.processes > 1)
+        server = self._server(settings, deadline)
         self.started += 1
         if not self.trials:
             server.forget_log()
