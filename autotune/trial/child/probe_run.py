@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -31,11 +30,12 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.decoding import decoded
-from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
+from autotune.runtime.sharing import Passing
 from autotune.scripts import adapters
+from autotune.scripts.apply import models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
@@ -214,7 +214,7 @@ class ProbeRun(Listener):
             if self._is_trial_from_here():
                 return self.hooks.listener.iterates(loader, begin)
             self.seen.begin(loader)
-        passing = Pass(self.hooks, begin(), loader, self.takes)
+        passing = Pass(self.hooks, begin(), self.takes)
         self._pass = weakref.ref(passing)
         return passing
 
@@ -232,13 +232,14 @@ class ProbeRun(Listener):
         kind = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self.seen.autocasts |= torch.is_autocast_enabled(kind)
 
-    def takes(self, batch: Any) -> None:
-        """Count a batch: the step before it is over."""
+    def takes(self, batch: Any) -> Any:
+        """Count a batch, and return it: the step before it is over."""
         self._batches += 1
         if self._batches == 1:
             self.seen.batch = batch
         elif self._backwards or self._steps:
             self._look()
+        return batch
 
     def goes_backward(self, loss: Tensor) -> None:
         """Count a backward pass. A model that compiles itself is not seen when it is called."""
@@ -313,26 +314,19 @@ class ProbeRun(Listener):
         leave()
 
 
-class Pass(Iterator[Any]):
-    """One pass over a ``loader``, of which ``takes`` is called with each batch."""
+class Pass(Passing):
+    """One pass over a loader that the probe run looks at; ``over`` is True once it has come to its end."""
 
-    def __init__(
-        self, hooks: Hooks, passing: Iterator[Any], loader: DataLoader[Any], takes: Callable[[Any], None]
-    ) -> None:
-        self._hooks, self._passing, self._loader, self._takes = hooks, passing, loader, takes
-        self.over = False
+    def __init__(self, hooks: Hooks, inner: Iterator[Any], takes: Callable[[Any], Any]) -> None:
+        super().__init__(inner, takes)
+        self._hooks, self.over = hooks, False
 
     def __next__(self) -> Any:
         try:
-            batch = self._hooks.unseen(self._passing.__next__)
+            return self._hooks.unseen(super().__next__)
         except StopIteration:
             self.over = True
             raise
-        self._hooks.unseen(lambda: self._takes(batch))
-        return batch
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
 
 class TrainingLoader:
@@ -373,14 +367,6 @@ def is_training(hooks: Hooks) -> bool:
 def is_trainable(model: nn.Module) -> bool:
     """Return whether any parameter of ``model`` is trained."""
     return any(parameter.requires_grad for parameter in model.parameters())
-
-
-def models_trained_by(optimizers: list[Optimizer]) -> list[nn.Module]:
-    """Return the outermost models of this process of which ``optimizers`` train parameters."""
-    held = set(map(id, parameters_of(*optimizers)))
-    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
-    inner = {id(child) for module in modules for child in module._modules.values()}
-    return [m for m in modules if id(m) not in inner and any(id(p) in held for p in m.parameters())]
 
 
 def leave(code: int = 0) -> None:

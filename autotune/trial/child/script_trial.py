@@ -20,13 +20,14 @@ from torch.utils.data import DataLoader
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.digests import digest
-from autotune.scripts.apply import Applied, Order, SharedBatch
+from autotune.runtime.sharing import Passing
+from autotune.scripts.apply import Applied, Order, SharedBatch, models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
-from autotune.trial.child.probe_run import TrainingLoader, leave, models_trained_by
+from autotune.trial.child.probe_run import TrainingLoader, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.step_recorder import recording
 from autotune.trial.child.task import batch_length
@@ -252,12 +253,12 @@ class ScriptLoop(MeasuredLoop, Listener):
         _leave(0)
 
 
-class _Passes(Iterator[Any]):
+class _Passes(Passing):
     """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
 
     def __init__(self, loop: ScriptLoop, begin: Begin, *, endless: bool) -> None:
+        super().__init__(begin())
         self._loop, self._begin, self._endless = loop, begin, endless
-        self._passing = begin()
         self._first = self._empty = True
 
     def __next__(self) -> Any:
@@ -274,19 +275,13 @@ class _Passes(Iterator[Any]):
 
     def _next(self) -> Any:
         try:
-            return next(self._passing)
+            return next(self._inner)
         except StopIteration:
             if self._empty or not self._endless:
                 self._loop.training.passed = True
                 raise
-            self._passing, self._empty = self._begin(), True
-            return next(self._passing)
-
-    def __len__(self) -> int:
-        return len(self._loop.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._passing, name)
+            self._inner, self._empty = self._begin(), True
+            return next(self._inner)
 
 
 def _leave(code: int) -> None:
