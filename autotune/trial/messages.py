@@ -8,7 +8,7 @@ import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any
@@ -259,11 +259,6 @@ def _nameless_file() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("message"), "w+b")
     return tempfile.TemporaryFile()
-
-
-def send_report(report: TrialReport, connection: UnixConnection, rank: int) -> None:
-    """Send the ``report`` of ``rank``."""
-    connection.send({"event": "report", "rank": rank, "report": asdict(report)})
 
 
 class Resume(BaseException):

@@ -26,13 +26,13 @@ from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
-from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
+from autotune.trial.child.measuring import Tuner, trying
 from autotune.trial.child.probe_run import TrainingLoader, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.step_recorder import recording
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -206,18 +206,15 @@ class ScriptLoop(MeasuredLoop, Listener):
         if not self.spec.endless and self._made and ended.failure is None:
             self.over = True
             self.ends_step()
-        report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made)))
-        send_report(report, self.tuner.connection, self.tuner.rank)
+        self.tuner.report(error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made))))
         return 1
 
     def _measuring(self) -> Steps[TrialReport]:
         if self.spec.evidence:
             return (yield from recording(self, self.tuner, self.hooks))
-        if self.spec.first_steps:
-            return (yield from comparing(self))
-        warmed = yield from warming(self, self.tuner)
-        report = yield from measuring(self, warmed, self.tuner)
-        if self.spec.settings.processes > 1 and not self.spec.without and not self._is_same_everywhere():
+        report = yield from trying(self, self.tuner)
+        several = self.spec.settings.processes > 1 and not self.spec.first_steps
+        if several and not self.spec.without and not self._is_same_everywhere():
             raise RuntimeError(PARTED)
         return report
 
@@ -243,10 +240,9 @@ class ScriptLoop(MeasuredLoop, Listener):
         try:
             self.hooks.unseen(self._measured.__next__)
         except StopIteration as end:
-            if self.tuner.rank == 0 or end.value.not_applied:
-                send_report(end.value, self.tuner.connection, self.tuner.rank)
+            self.tuner.report(end.value)
         except BaseException as error:
-            send_report(error_report(error), self.tuner.connection, self.tuner.rank)
+            self.tuner.report(error_report(error))
             _leave(1)
         else:
             return
