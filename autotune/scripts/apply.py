@@ -131,15 +131,14 @@ class Applied:
         session: the runtime that applies it.
     """
 
-    def __init__(self, order: Order, *, strict: bool = False, init_method: str | None = None) -> None:
+    def __init__(self, order: Order, *, strict: bool = False) -> None:
         from autotune.runtime.session import Session
 
         self.order, self._strict = order, strict
         self.session = Session(
             order.settings,
             order.device,
-            init_method,
-            order.level,
+            level=order.level,
             origin="autotune run",
             announce=not strict,
             moves=False,

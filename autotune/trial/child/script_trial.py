@@ -78,11 +78,11 @@ class LoadedScript:
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
         """
-        facts, hooks = self.facts, self.hooks or Hooks()
-        compared = facts.compared
-        shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
-        order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
-        applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
+        facts, hooks, shared = self.facts, self.hooks or Hooks(), None
+        if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
+            shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples or 0)
+        order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)
+        applied = Applied(order, strict=True)
         loop = ScriptLoop(spec, tuner, facts, hooks, applied, TrainingLoader(hooks, self.skip))
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
@@ -92,10 +92,6 @@ class LoadedScript:
             raise Resume(loop, loop.script_ended)
         hooks.listener = loop
         return loop.script_ended(probe_run.run(self.script, hooks))
-
-    def _shared_batch(self, share: int) -> SharedBatch:
-        """Return the ``share`` of each of several processes of the batch that the script states as one."""
-        return SharedBatch(self.facts.current["batch_size"], share, self.facts.samples or 0)
 
 
 class ScriptLoop(MeasuredLoop, Listener):
