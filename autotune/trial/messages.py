@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -266,9 +266,8 @@ class Resume(BaseException):
 
     Attributes:
         listener: `autotune.scripts.hooks.Listener` of the trial.
-        script_ended: called when the script came to its end before the trial did; returns the exit code.
     """
 
-    def __init__(self, listener: Any, script_ended: Callable[[Any], int]) -> None:
+    def __init__(self, listener: Any) -> None:
         super().__init__()
-        self.listener, self.script_ended = listener, script_ended
+        self.listener = listener

@@ -226,7 +226,6 @@ class ScriptForkServer:
         self.hooks = Hooks()
         self._news: int = -1
         self._isolation: Isolation | None = None
-        self._script_ended: Callable[[Any], int] = lambda ended: 1
 
     def load(self) -> None:
         """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
@@ -277,7 +276,7 @@ class ScriptForkServer:
         self.hooks.look_at_calls()
         ended = probe_run.run(self.script, self.hooks)
         if self.hooks.listener is not probe:
-            leave(self._script_ended(ended))
+            leave(self.hooks.listener.script_ended(ended))
         as_main.flush()
         report = error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps))
         self._fail(report, needs_torchrun=probe_run.needs_torchrun(ended.error))
@@ -302,7 +301,7 @@ class ScriptForkServer:
         except Resume as resume:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-            self.hooks.listener, self._script_ended = resume.listener, resume.script_ended
+            self.hooks.listener = resume.listener
             self.hooks.ignore_calls()
             return
         except OSError:
@@ -354,7 +353,7 @@ class ScriptForkServer:
         _become_script()
         self.hooks.listener = _Leaves()
         ended = probe_run.run(self.script, self.hooks, serve)
-        leave(self._script_ended(ended))  # the trial's, if one has begun meanwhile
+        leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
 
     def _isolate(self) -> None:
         """Keep what is done from now on from the user's world, in a process below this one; not if forks are unsafe,

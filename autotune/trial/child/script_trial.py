@@ -89,7 +89,7 @@ class LoadedScript:
         if shared is not None:
             hooks.share(shared)
         if self.hooks is not None:
-            raise Resume(loop, loop.script_ended)
+            raise Resume(loop)
         hooks.listener = loop
         return loop.script_ended(probe_run.run(self.script, hooks))
 
