@@ -37,6 +37,7 @@ from autotune.runtime.sharing import Passing
 from autotune.scripts import adapters
 from autotune.scripts.apply import models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial import process_tree
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.target import THREAD_VARIABLES, Script
@@ -162,7 +163,6 @@ class ProbeRun(Listener):
     Args:
         script: the user's.
         hooks: report what it does.
-        why_not_fork: why a fork now is not safe, or None.
         serve: called in the process that stands at the fork point. It returns in trials only, to whose listener the
             hooks report from then on.
         found: reports the facts of the script to the guard of this process if nobody stands at the fork point.
@@ -177,13 +177,12 @@ class ProbeRun(Listener):
         self,
         script: Script,
         hooks: Hooks,
-        why_not_fork: Callable[[], str | None],
         serve: Callable[[TaskFacts], object],
         found: Callable[[TaskFacts], None],
         trains_elsewhere: Callable[[], None],
         users_threads: str = "",
     ) -> None:
-        self.script, self.hooks, self.why_not_fork = script, hooks, why_not_fork
+        self.script, self.hooks = script, hooks
         self._serve, self._found, self._trains_elsewhere = serve, found, trains_elsewhere
         self.seen = Seen(hooks, users_threads)
         self.no_fork_reason: str | None = None
@@ -276,7 +275,7 @@ class ProbeRun(Listener):
         self._steps = self._backwards = self._batches = 0
         self._trained_at = 0.0
         self._close_verdict()
-        self.no_fork_reason = self.why_not_fork() or own_processes()
+        self.no_fork_reason = why_not_fork() or own_processes()
         if self.no_fork_reason is not None:
             return False
         verdict, self._verdict = os.pipe()
@@ -375,6 +374,18 @@ def leave(code: int = 0) -> None:
     for child in active_children():
         child.kill()
     os._exit(code)
+
+
+def why_not_fork() -> str | None:
+    """Return why a fork now could hang or corrupt the child; None if it is safe."""
+    threads = process_tree.own_threads()
+    if threads > 1:
+        return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
+    if "mpi4py.MPI" in sys.modules:
+        return "the task imports mpi4py, which has started MPI"
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "the task initialised CUDA while it was imported or its dataset was built"
+    return None
 
 
 def own_processes() -> str | None:
