@@ -17,7 +17,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
@@ -53,19 +53,6 @@ NO_VARIABLE = (
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of a script by itself: the exception that nobody caught, or its exit status."""
-
-    error: BaseException | None
-    status: int
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Return what ended it; None if it came to its end."""
-        return self.error or (SystemExit(self.status) if self.status else None)
-
-
 def needs_torchrun(error: BaseException | None) -> bool:
     """Return whether ``error``, which ended a script, may be that a variable is missing that torchrun sets."""
     if isinstance(error, KeyError):
@@ -80,7 +67,7 @@ def preload(script: Script) -> None:
             importlib.import_module(name)
 
 
-def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> Ended:
+def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> as_main.Ended:
     """Run ``script`` from its start, with ``hooks`` installed.
 
     Args:
@@ -103,7 +90,7 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
         work = partial(as_main.run_module, script.module, script.arguments)
     else:
         work = partial(as_main.run, str(script.path), [script.written, *script.arguments])
-    return Ended(*as_main.ended(work))
+    return as_main.ended(work)
 
 
 def _before_rank_is_known(then: Callable[[], object]) -> None:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.digests import digest
+from autotune.runtime.entry import as_main
 from autotune.runtime.sharing import Passing
 from autotune.scripts.apply import Applied, Order, SharedBatch, models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
@@ -197,7 +198,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         self.made_step(self._batch_items, loss)
         self._go_on()
 
-    def script_ended(self, ended: probe_run.Ended) -> int:
+    def script_ended(self, ended: as_main.Ended) -> int:
         """Report that the script came to its end before the trial did: too early, unless only its first steps count."""
         if not self.spec.endless and self._made and ended.failure is None:
             self.over = True
