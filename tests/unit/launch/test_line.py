@@ -28,7 +28,7 @@ def started(
     launcher: str | None = None,
     processes: int = 1,
     threads: int | None = None,
-    variables: Mapping[str, str] = {},  # noqa: B006
+    variables: Mapping[str, str] = {},
 ) -> Script:
     """The script of a line, as it was written."""
     own = {"launcher": launcher, "processes": processes, "threads": threads, "variables": variables}
