@@ -205,12 +205,17 @@ def _launch(
             startup.mark(started_in, row.name)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied)]
     if cluster is not None:
-        samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
-        notes.append(
-            f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
-            f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
-        )
+        notes.append(_shared_by(settings, cluster))
     return Launch(start, portable, started_in, variables, tuple(notes), binds=at_once and bool(plan.affinities))
+
+
+def _shared_by(settings: Settings, cluster: Cluster) -> str:
+    """Return how the machines of ``cluster`` share the batch."""
+    samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
+    return (
+        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
+        f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
+    )
 
 
 def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
