@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.errors import UsageError
 from autotune.near import did_you_mean
-from autotune.trial.target import Script, Target, TaskFile, recognise_target, started_script
+from autotune.trial.target import Script, Target, recognise_target, started_script
 
 PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 LAUNCHERS = ("torchrun", "accelerate", "mpiexec", "mpirun")
@@ -47,37 +47,14 @@ LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
 """Accelerate's kinds of training that its options say in full."""
 
 
-@dataclass(frozen=True)
-class LaunchLine:
-    """The start that a launch line asks for.
-
-    Attributes:
-        script: the file, or the module's name.
-        arguments: the script's own.
-        module: whether ``script`` is a module.
-        launcher: ``torchrun``, ``accelerate`` or ``mpiexec``; None for Python.
-        processes: how many processes train.
-        threads: ``OMP_NUM_THREADS`` that the launcher sets if the user has not; None if it sets none.
-        variables: that the launcher sets for all processes.
-    """
-
-    script: str
-    arguments: tuple[str, ...] = ()
-    module: bool = False
-    launcher: str | None = None
-    processes: int = 1
-    threads: int | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
 def is_launcher(word: str) -> bool:
     """Return True if ``word`` is a launcher's name, or a path to it."""
     name = os.path.basename(word)
     return name in LAUNCHERS or PYTHON.fullmatch(name) is not None
 
 
-def parse(words: Sequence[str]) -> LaunchLine | None:
-    """Return what ``words`` start; None if they begin with no launcher, but with a script.
+def parse(words: Sequence[str]) -> Script | None:
+    """Return the script that ``words`` start, whether it is there or not; None if they begin with no launcher.
 
     Raises:
         UsageError: an option is not known, a value is missing or wrong, or there is no script.
@@ -104,12 +81,12 @@ def target(written: str, arguments: Sequence[str], *, module: bool = False, netw
         ContractError: a task file lacks something.
     """
     line = _line(written, arguments, module)
-    found = recognise_target(line.script, line.arguments, module=line.module, network=network)
-    if not isinstance(found, TaskFile):
-        return _launched(found, line, (written, *arguments))
+    found = recognise_target(line.written, line.arguments, module=line.module is not None, network=network)
+    if isinstance(found, Script):
+        return replace(line, path=found.path, network=found.network)
     if line.launcher is not None:
         raise UsageError(
-            f"{line.script} is a task file, which is tuned without a launcher: autotune tune {line.script}"
+            f"{line.written} is a task file, which is tuned without a launcher: autotune tune {line.written}"
         )
     return found
 
@@ -121,30 +98,27 @@ def script(written: str, arguments: Sequence[str], *, module: bool = False) -> S
         UsageError: there is no such script, or the launch line is not understood.
     """
     line = _line(written, arguments, module)
-    found = started_script(line.script, line.arguments, module=line.module)
-    return _launched(found, line, (written, *arguments))
+    return replace(line, path=started_script(line.written, line.arguments, module=line.module is not None).path)
 
 
-def _line(written: str, arguments: Sequence[str], module: bool) -> LaunchLine:
-    found = None if module else parse((written, *arguments))
-    return found or LaunchLine(written, tuple(arguments), module)
-
-
-def _launched(found: Script, line: LaunchLine, words: tuple[str, ...]) -> Script:
-    if line.launcher is None:
+def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
+    """Return the script as it was written, with its launcher and the whole line if it has one."""
+    words = (written, *arguments)
+    found = None if module else parse(words)
+    if found is None:
+        return _written(words, module)
+    if found.launcher is None:
         return found
-    return replace(
-        found,
-        ranked=line.launcher == "torchrun" or (line.launcher == "accelerate" and line.processes > 1),
-        line=words,
-        launcher=line.launcher,
-        processes=line.processes,
-        threads=line.threads,
-        variables=line.variables,
-    )
+    ranked = found.launcher == "torchrun" or (found.launcher == "accelerate" and found.processes > 1)
+    return replace(found, line=words, ranked=ranked)
 
 
-def _python(words: Sequence[str]) -> LaunchLine:
+def _written(words: Sequence[str], module: bool) -> Script:
+    """Return the script or module that ``words`` begin with; its arguments follow."""
+    return Script(Path(words[0]), tuple(words[1:]), words[0], words[0] if module else None)
+
+
+def _python(words: Sequence[str]) -> Script:
     options, rest = _options("python", words[1:], last="-m")
     module = "-m" in options
     if module and rest[0] in MODULES:
@@ -153,20 +127,20 @@ def _python(words: Sequence[str]) -> LaunchLine:
         if found is None:
             raise UsageError(f"python -m {rest[0]} is PyTorch's former launcher: give its torchrun line")
         return found
-    return LaunchLine(rest[0], tuple(rest[1:]), module)
+    return _written(rest, module)
 
 
-def _torchrun(words: Sequence[str]) -> LaunchLine:
+def _torchrun(words: Sequence[str]) -> Script:
     options, rest = _options("torchrun", words)
     if options.get("--nnodes", "1") not in ("1", "1:1"):
         raise UsageError(f"torchrun --nnodes={options['--nnodes']}: autotune takes the launch line of one machine")
     processes = _count("torchrun --nproc-per-node", options.get("--nproc-per-node", "1"))
     module = "-m" in options or "--module" in options
     threads = 1 if processes > 1 else None
-    return LaunchLine(rest[0], tuple(rest[1:]), module, "torchrun", processes, threads)
+    return replace(_written(rest, module), launcher="torchrun", processes=processes, threads=threads)
 
 
-def _mpiexec(name: str, words: Sequence[str]) -> LaunchLine:
+def _mpiexec(name: str, words: Sequence[str]) -> Script:
     options, rest = _options(name, words)
     if not PYTHON.fullmatch(os.path.basename(rest[0])):
         raise UsageError(f"{name} starts {rest[0]} here: give a line that starts Python, {name} -n 2 python train.py")
@@ -176,7 +150,7 @@ def _mpiexec(name: str, words: Sequence[str]) -> LaunchLine:
     return replace(_python(rest), launcher="mpiexec", processes=numbers[-1])
 
 
-def _accelerate(words: Sequence[str]) -> LaunchLine:
+def _accelerate(words: Sequence[str]) -> Script:
     """Read the line as Accelerate does: without ``--multi-gpu`` it starts one process."""
     options, rest = _options("accelerate launch", words)
     said = _config(options.get("--config-file"), needed="--cpu" not in options)
@@ -186,14 +160,12 @@ def _accelerate(words: Sequence[str]) -> LaunchLine:
     many = not cpu and ("--multi-gpu" in options or said.get("distributed_type") == "MULTI_GPU")
     number = options.get("--num-processes", said.get("num_processes", "1"))
     threads = options.get("--num-cpu-threads-per-process", None if cpu else "1")
-    return LaunchLine(
-        rest[0],
-        tuple(rest[1:]),
-        "-m" in options or "--module" in options,
-        "accelerate",
-        _count("accelerate launch --num_processes", number) if many else 1,
-        None if threads is None else _count("accelerate launch --num_cpu_threads_per_process", threads),
-        {
+    return replace(
+        _written(rest, "-m" in options or "--module" in options),
+        launcher="accelerate",
+        processes=_count("accelerate launch --num_processes", number) if many else 1,
+        threads=None if threads is None else _count("accelerate launch --num_cpu_threads_per_process", threads),
+        variables={
             "ACCELERATE_USE_CPU": str(cpu),
             "ACCELERATE_MIXED_PRECISION": options.get("--mixed-precision", said.get("mixed_precision", "no")),
         },

@@ -35,7 +35,7 @@ from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here
-from autotune.runtime.entry import torchrun
+from autotune.runtime.entry import startup, torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 
@@ -80,6 +80,8 @@ class Launch:
     environment: dict[str, str]
     added: dict[str, str]
     notes: tuple[str, ...]
+    binds: bool = False
+    """True if this process binds itself before it becomes the training: one process needs no starter of its own."""
 
     def shell(self) -> str:
         """Return one shell line."""
@@ -88,6 +90,9 @@ class Launch:
 
     def start(self) -> None:
         """Become the training."""
+        if self.binds:
+            os.environ.update(self.environment)
+            binding.main(self.command)
         os.execvpe(self.command[0], self.command, self.environment)
 
 
@@ -190,16 +195,27 @@ def _launch(
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )
-    start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     portable = starting(binder=system_tools(plan))
+    start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
+    started_in, row = base | variables, BACKENDS[settings.backend or "gloo"]
+    at_once = settings.processes == 1 and cluster is None and row.launcher != MPIEXEC and startup.works()
+    if at_once:  # without our entry and starter in between, which would be interpreters of their own
+        start = [sys.executable, *script.words]
+        if order is not None or row.module:
+            startup.mark(started_in, row.name)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied)]
     if cluster is not None:
-        samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
-        notes.append(
-            f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
-            f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
-        )
-    return Launch(start, portable, base | variables, variables, tuple(notes))
+        notes.append(_shared_by(settings, cluster))
+    return Launch(start, portable, started_in, variables, tuple(notes), binds=at_once and bool(plan.affinities))
+
+
+def _shared_by(settings: Settings, cluster: Cluster) -> str:
+    """Return how the machines of ``cluster`` share the batch."""
+    samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
+    return (
+        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
+        f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
+    )
 
 
 def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:

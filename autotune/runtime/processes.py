@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +98,7 @@ def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | No
     return None
 
 
-def join_for(
-    settings: Settings | None, device: torch.device, init_method: str | None, timeout: float | None, notes: Notes
-) -> World:
+def join_for(settings: Settings | None, device: torch.device, init_method: str | None, notes: Notes) -> World:
     """Join the group of a training with ``settings``; one process alone if no launcher has started several.
 
     Random numbers of all processes are rank 0's afterwards, if the group is made here.
@@ -117,7 +114,7 @@ def join_for(
     notes.not_applied("backend", why_not)
     if dist.is_available() and dist.is_initialized():  # by the script, with random numbers of its own choosing
         return World(dist.get_rank(), dist.get_world_size())
-    world = join(None if why_not else backend, device, init_method, timeout)
+    world = join(None if why_not else backend, device, init_method)
     random_state.write(of_rank_zero(random_state.read(), device))
     leave = contextlib.ExitStack()
     leave.callback(replace_init(functools.partial(_only_once, notes)))
@@ -156,16 +153,13 @@ def replace_init(make: Callable[[Method], Method]) -> Callable[[], None]:
     return undo.close
 
 
-def join(
-    backend: str | None, device: torch.device, init_method: str | None = None, timeout: float | None = None
-) -> World:
+def join(backend: str | None, device: torch.device, init_method: str | None = None) -> World:
     """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe.
 
     Args:
         backend: gradient exchange; nccl on CUDA and gloo elsewhere if None.
         device: this process's device.
         init_method: where the processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
-        timeout: seconds a collective may take; PyTorch's default if None.
     """
     rank, size = int(os.environ["RANK"]), world_size(os.environ)
     on_loopback = single_node(os.environ) and INTERFACE not in os.environ
@@ -180,14 +174,12 @@ def join(
         os.environ[INTERFACE] = LOOPBACK
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    options: dict[str, Any] = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
     try:
         dist.init_process_group(
             registered(backend or ("nccl" if device.type == "cuda" else "gloo")),
             init_method=init_method,
             rank=rank,
             world_size=size,
-            **options,
         )
     except BaseException:
         leave()

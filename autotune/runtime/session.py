@@ -50,7 +50,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         level: the level the settings come from. None in trials, which obey the settings alone.
         origin: where the settings come from, for people.
         notes: what is already to be reported.
-        timeout: seconds a collective may take; PyTorch's default if None.
         announce: print notes through the ``autotune`` logger, on the main process.
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
@@ -78,7 +77,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         *,
         origin: str = "",
         notes: Iterable[str] = (),
-        timeout: float | None = None,
         announce: bool = False,
         moves: bool = True,
         compared: Fingerprint | None = None,
@@ -99,7 +97,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._training = Training(self.device, own_affinity(os.environ))
         self.optimizers: list[Optimizer] = []
         try:
-            self._join(init_method, timeout)
+            self._join(init_method)
             self._notes.announce = announce and self.is_main
             for knob in self._knobs:
                 value = getattr(settings, knob.name)
@@ -114,11 +112,11 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._precision = precision.of(self._training)
         self.autocast = self._precision.autocast
 
-    def _join(self, init_method: str | None, timeout: float | None) -> None:
+    def _join(self, init_method: str | None) -> None:
         """Meet the other processes."""
         world = processes.started_as(os.environ)
         if self._moves:
-            world = processes.join_for(self.settings, self.device, init_method, timeout, self._notes)
+            world = processes.join_for(self.settings, self.device, init_method, self._notes)
         self._restore.callback(world.leave)
         self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
         self.process_index, self.num_processes, self.is_main_process = self.rank, self.world_size, self.is_main

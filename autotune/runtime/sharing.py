@@ -92,7 +92,7 @@ class Passing(Iterator[Any]):
         each: is done to each batch.
     """
 
-    def __init__(self, inner: Any, each: Callable[[Any], Any]) -> None:
+    def __init__(self, inner: Any, each: Callable[[Any], Any] = lambda batch: batch) -> None:
         self._inner, self._each = inner, each
 
     def __next__(self) -> Any:

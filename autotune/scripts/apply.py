@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -131,15 +131,14 @@ class Applied:
         session: the runtime that applies it.
     """
 
-    def __init__(self, order: Order, *, strict: bool = False, init_method: str | None = None) -> None:
+    def __init__(self, order: Order, *, strict: bool = False) -> None:
         from autotune.runtime.session import Session
 
         self.order, self._strict = order, strict
         self.session = Session(
             order.settings,
             order.device,
-            init_method,
-            order.level,
+            level=order.level,
             origin="autotune run",
             announce=not strict,
             moves=False,
@@ -207,17 +206,12 @@ class Applied:
 
     def _models_of(self, optimizer: Optimizer) -> list[nn.Module]:
         """Return the models like those that were tuned of which ``optimizer`` trains parameters."""
-        from torch import nn
-
         from autotune.knobs.optimizer_impl import parameters_of
         from autotune.runtime import fingerprints
 
         if not self._needs("on_model"):
             return []
-        held = set(map(id, parameters_of(optimizer)))
-        modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
-        inner = {id(child) for module in modules for child in module._modules.values()}
-        waiting = [module for module in modules if id(module) not in inner]
+        held, waiting = set(map(id, parameters_of(optimizer))), models_trained_by([optimizer])
         models: list[nn.Module] = []
         while waiting:
             module = waiting.pop()
@@ -239,3 +233,15 @@ class Applied:
         except Exception as error:
             self.remove()
             LOG.warning("autotune: the script runs as it is: %s: %s", type(error).__name__, error)
+
+
+def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+    """Return the outermost models of this process of which ``optimizers`` train parameters."""
+    from torch import nn
+
+    from autotune.knobs.optimizer_impl import parameters_of
+
+    held = set(map(id, parameters_of(*optimizers)))
+    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    inner = {id(child) for module in modules for child in module._modules.values()}
+    return [m for m in modules if id(m) not in inner and any(id(p) in held for p in m.parameters())]

@@ -42,6 +42,10 @@ class Listener:
     def steps(self, optimizer: Optimizer) -> None:
         """Take a step of ``optimizer`` that has been made."""
 
+    def script_ended(self, ended: Any) -> int:
+        """Take the end that a script came to by itself; returns the exit code."""
+        return 1
+
 
 class Hooks:
     """Hooks into PyTorch that call a `Listener`.

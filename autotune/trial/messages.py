@@ -7,8 +7,8 @@ import os
 import socket
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any
@@ -71,6 +71,8 @@ class TrialSpec:
     """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
     endless: bool = True
     """A script's passes over its training loader follow each other; False lets it do what it does between them."""
+    evidence: bool = False
+    """Of a script: measure nothing, but send each rank's `RankEvidence`."""
     inspect: str = ""
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
@@ -85,11 +87,10 @@ class TrialRequest:
         folder: the trial's own.
         origin: the user's working folder, which ``folder`` mirrors.
         seed: of data order and weights.
-        spec: the trial; None if a task is only described, or the first steps of a script are recorded.
+        spec: the trial; None if a task is only described.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
         script: an unmodified one; None for a task.
         facts: of the script.
-        ranks: how many there are if the first steps of a script are recorded.
     """
 
     task: str
@@ -100,12 +101,11 @@ class TrialRequest:
     binding: str = ""
     script: Script | None = None
     facts: TaskFacts | None = None
-    ranks: int = 1
 
     @property
     def world_size(self) -> int:
         """Return how many ranks there are."""
-        return self.spec.settings.processes if self.spec is not None else self.ranks
+        return self.spec.settings.processes if self.spec is not None else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,19 +261,13 @@ def _nameless_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def send_report(report: TrialReport, connection: UnixConnection, rank: int) -> None:
-    """Send the ``report`` of ``rank``."""
-    connection.send({"event": "report", "rank": rank, "report": asdict(report)})
-
-
 class Resume(BaseException):
     """Unwinds to the script, which goes on as a trial.
 
     Attributes:
         listener: `autotune.scripts.hooks.Listener` of the trial.
-        script_ended: called when the script came to its end before the trial did; returns the exit code.
     """
 
-    def __init__(self, listener: Any, script_ended: Callable[[Any], int]) -> None:
+    def __init__(self, listener: Any) -> None:
         super().__init__()
-        self.listener, self.script_ended = listener, script_ended
+        self.listener = listener

@@ -3,10 +3,11 @@
     mpiexec -n 2 python -m autotune.runtime.entry mpi train.py ARGS
     torchrun --nproc-per-node=2 -m autotune.runtime.entry ccl train.py ARGS
 
-Without MPI this process becomes just what ``python train.py ARGS`` starts (`startup`). Under mpiexec the script finds
-the variables that torchrun would set, and an error ends all processes: a rank that merely left would keep the others
-waiting for ever. Python tells nobody how a script ended before it tells MPI that this rank is done; so this
-process runs the script itself then (`as_main`).
+`autotune run` uses this for several processes, and for MPI; one process it starts directly. Without MPI this process
+becomes just what ``python train.py ARGS`` starts (`startup`). Under mpiexec the script finds the variables that
+torchrun would set, and an error ends all processes: a rank that merely left would keep the others waiting for ever.
+Python tells nobody how a script ended before it tells MPI that this rank is done; so this process runs the script
+itself then (`as_main`).
 """
 
 from __future__ import annotations

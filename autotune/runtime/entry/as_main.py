@@ -9,9 +9,23 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 OURS = (os.path.dirname(__file__), runpy.__file__, "<frozen runpy>")
 """How the names of files begin whose frames stand below the script's first."""
+
+
+class Ended(NamedTuple):
+    """The end of a script by itself: the error that nobody caught, and its exit status, 0 to 255. An exit is no
+    error."""
+
+    error: BaseException | None
+    status: int
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return what ended it; None if it came to its end."""
+        return self.error or (SystemExit(self.status) if self.status else None)
 
 
 def run(script: str, arguments: Sequence[str], line: Sequence[str] | None = None) -> None:
@@ -38,27 +52,23 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def ended(work: Callable[[], object]) -> tuple[BaseException | None, int]:
-    """Do ``work``; an error that nobody caught is printed, from the script's first frame on.
-
-    Returns:
-        The error, and the exit status: 0 to 255. An exit is no error.
-    """
+def ended(work: Callable[[], object]) -> Ended:
+    """Do ``work``; an error that nobody caught is printed, from the script's first frame on."""
     try:
         work()
     except SystemExit as left:
         if left.code is None or isinstance(left.code, int):
-            return None, (left.code or 0) & 0xFF
+            return Ended(None, (left.code or 0) & 0xFF)
         print(left.code, file=sys.stderr)
-        return None, 1
+        return Ended(None, 1)
     except BaseException as error:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
             frames = frames.tb_next
         error.__traceback__ = frames
         traceback.print_exception(type(error), error, frames)
-        return error, int(signal.SIGINT) if isinstance(error, KeyboardInterrupt) else 1
-    return None, 0
+        return Ended(error, int(signal.SIGINT) if isinstance(error, KeyboardInterrupt) else 1)
+    return Ended(None, 0)
 
 
 def flush() -> None:

@@ -29,8 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.multiprocessing
+import torch.multiprocessing  # noqa: F401  # so that scripts find its functions replaced
 from torch.optim import Optimizer
 
 from autotune.decoding import decoded
@@ -39,7 +38,7 @@ from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
-from autotune.trial.child.probe_run import ProbeRun, leave
+from autotune.trial.child.probe_run import ProbeRun, leave, why_not_fork
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation
@@ -200,18 +199,6 @@ class ForkServer:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def why_not_fork() -> str | None:
-    """Return why a fork now could hang or corrupt the child; None if it is safe."""
-    threads = process_tree.own_threads()
-    if threads > 1:
-        return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
-    if "mpi4py.MPI" in sys.modules:
-        return "the task imports mpi4py, which has started MPI"
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return "the task initialised CUDA while it was imported or its dataset was built"
-    return None
-
-
 class ScriptForkServer:
     """Brings a script to its fork point, and has ``server`` start trials there.
 
@@ -226,7 +213,6 @@ class ScriptForkServer:
         self.hooks = Hooks()
         self._news: int = -1
         self._isolation: Isolation | None = None
-        self._script_ended: Callable[[Any], int] = lambda ended: 1
 
     def load(self) -> None:
         """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
@@ -270,14 +256,13 @@ class ScriptForkServer:
         spawning.start_processes = lambda *_, **__: self._trains_elsewhere()
         self._isolation = probe_run.enter_isolation(self.script, self.server.scratch)
         self.server.scratch = Path()  # the guard removes it: mounts keep this process from it
-        probe = ProbeRun(
-            self.script, self.hooks, why_not_fork, self._serve, self._found, self._trains_elsewhere, self.users_threads
-        )
+        callbacks = self._serve, self._found, self._trains_elsewhere
+        probe = ProbeRun(self.script, self.hooks, *callbacks, self.users_threads)
         self.hooks.listener = probe
         self.hooks.look_at_calls()
         ended = probe_run.run(self.script, self.hooks)
         if self.hooks.listener is not probe:
-            leave(self._script_ended(ended))
+            leave(self.hooks.listener.script_ended(ended))
         as_main.flush()
         report = error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps))
         self._fail(report, needs_torchrun=probe_run.needs_torchrun(ended.error))
@@ -302,7 +287,7 @@ class ScriptForkServer:
         except Resume as resume:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-            self.hooks.listener, self._script_ended = resume.listener, resume.script_ended
+            self.hooks.listener = resume.listener
             self.hooks.ignore_calls()
             return
         except OSError:
@@ -354,7 +339,7 @@ class ScriptForkServer:
         _become_script()
         self.hooks.listener = _Leaves()
         ended = probe_run.run(self.script, self.hooks, serve)
-        leave(self._script_ended(ended))  # the trial's, if one has begun meanwhile
+        leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
 
     def _isolate(self) -> None:
         """Keep what is done from now on from the user's world, in a process below this one; not if forks are unsafe,

@@ -147,12 +147,12 @@ class MeasuredLoop:
         batch: the only one, if the loader is left out.
         loader: prepared; None if nobody knows it.
         over: True if no further step will come.
-        recorder: of the first steps, in trials that compare them.
+        on_batch: called with each batch that is read, in trials that record their first steps.
     """
 
     loader: Any = None
     batch: Any = None
-    recorder: Recorder | None = None
+    on_batch: Callable[[Any], object] | None = None
     over: bool = False
 
     def __init__(self, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
@@ -191,8 +191,8 @@ class MeasuredLoop:
         """Return the next batch that ``read`` gives; always the first, or a quarter of it, if the trial wants that."""
         if self.spec.without not in (Without.LOADER, Without.SAMPLES):
             batch = read()
-            if self.recorder is not None:
-                self.recorder.takes(batch)
+            if self.on_batch is not None:
+                self.on_batch(batch)
             return batch
         if self.batch is None:
             self.batch = read() if self.spec.without is Without.LOADER else quarter(read())
@@ -202,9 +202,9 @@ class MeasuredLoop:
     def record(self) -> Iterator[Recorder]:
         """Record the steps that are made meanwhile."""
         with Recorder(self.trained_with, self.buffers, lambda: getattr(self.loader, "dataset", None)) as recorder:
-            self.recorder = recorder
+            self.on_batch = recorder.takes
             yield recorder
-        self.recorder = None
+        self.on_batch = None
 
     def trained_with(self) -> list[Optimizer]:
         """Return the optimizers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def _steps_of_block(paces: list[float]) -> int:
 
 @dataclass(frozen=True)
 class Tuner:
-    """The tuner as a rank sees it. Only rank 0 talks to it while a trial runs."""
+    """The tuner as a rank sees it. Only rank 0 talks to it while all goes well."""
 
     connection: UnixConnection
     rank: int
@@ -106,6 +106,11 @@ class Tuner:
         """Send one message."""
         if self.rank == 0:
             self.connection.send({"event": event, **content})
+
+    def report(self, report: TrialReport) -> None:
+        """Send the report of a trial: rank 0's, and any that says that something is wrong."""
+        if self.rank == 0 or report.error is not None or report.not_applied:
+            self.connection.send({"event": "report", "rank": self.rank, "report": asdict(report)})
 
     def show_life(self) -> None:
         """Report that training goes on."""
@@ -119,6 +124,13 @@ class Tuner:
         if message is None or message["request"] != "block":
             return None
         return float(message["seconds"])
+
+
+def trying(loop: MeasuredLoop, tuner: Tuner) -> Steps[TrialReport]:
+    """Make the steps of one trial, which compares its first steps or measures."""
+    if loop.spec.first_steps:
+        return (yield from comparing(loop))
+    return (yield from measuring(loop, (yield from warming(loop, tuner)), tuner))
 
 
 def warming(loop: MeasuredLoop, tuner: Tuner) -> Steps[WarmUp]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -18,7 +17,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
@@ -31,12 +30,14 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.decoding import decoded
-from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
+from autotune.runtime.sharing import Passing
 from autotune.scripts import adapters
+from autotune.scripts.apply import models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial import process_tree
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.target import THREAD_VARIABLES, Script
@@ -50,19 +51,6 @@ NO_VARIABLE = (
     "int() argument must be a string, a bytes-like object or a real number, not 'None",
 )
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of a script by itself: the exception that nobody caught, or its exit status."""
-
-    error: BaseException | None
-    status: int
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Return what ended it; None if it came to its end."""
-        return self.error or (SystemExit(self.status) if self.status else None)
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
@@ -79,7 +67,7 @@ def preload(script: Script) -> None:
             importlib.import_module(name)
 
 
-def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> Ended:
+def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> as_main.Ended:
     """Run ``script`` from its start, with ``hooks`` installed.
 
     Args:
@@ -102,7 +90,7 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
         work = partial(as_main.run_module, script.module, script.arguments)
     else:
         work = partial(as_main.run, str(script.path), [script.written, *script.arguments])
-    return Ended(*as_main.ended(work))
+    return as_main.ended(work)
 
 
 def _before_rank_is_known(then: Callable[[], object]) -> None:
@@ -162,7 +150,6 @@ class ProbeRun(Listener):
     Args:
         script: the user's.
         hooks: report what it does.
-        why_not_fork: why a fork now is not safe, or None.
         serve: called in the process that stands at the fork point. It returns in trials only, to whose listener the
             hooks report from then on.
         found: reports the facts of the script to the guard of this process if nobody stands at the fork point.
@@ -177,13 +164,12 @@ class ProbeRun(Listener):
         self,
         script: Script,
         hooks: Hooks,
-        why_not_fork: Callable[[], str | None],
         serve: Callable[[TaskFacts], object],
         found: Callable[[TaskFacts], None],
         trains_elsewhere: Callable[[], None],
         users_threads: str = "",
     ) -> None:
-        self.script, self.hooks, self.why_not_fork = script, hooks, why_not_fork
+        self.script, self.hooks = script, hooks
         self._serve, self._found, self._trains_elsewhere = serve, found, trains_elsewhere
         self.seen = Seen(hooks, users_threads)
         self.no_fork_reason: str | None = None
@@ -214,7 +200,7 @@ class ProbeRun(Listener):
             if self._is_trial_from_here():
                 return self.hooks.listener.iterates(loader, begin)
             self.seen.begin(loader)
-        passing = Pass(self.hooks, begin(), loader, self.takes)
+        passing = Pass(self.hooks, begin(), self.takes)
         self._pass = weakref.ref(passing)
         return passing
 
@@ -232,13 +218,14 @@ class ProbeRun(Listener):
         kind = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self.seen.autocasts |= torch.is_autocast_enabled(kind)
 
-    def takes(self, batch: Any) -> None:
-        """Count a batch: the step before it is over."""
+    def takes(self, batch: Any) -> Any:
+        """Count a batch, and return it: the step before it is over."""
         self._batches += 1
         if self._batches == 1:
             self.seen.batch = batch
         elif self._backwards or self._steps:
             self._look()
+        return batch
 
     def goes_backward(self, loss: Tensor) -> None:
         """Count a backward pass. A model that compiles itself is not seen when it is called."""
@@ -275,7 +262,7 @@ class ProbeRun(Listener):
         self._steps = self._backwards = self._batches = 0
         self._trained_at = 0.0
         self._close_verdict()
-        self.no_fork_reason = self.why_not_fork() or own_processes()
+        self.no_fork_reason = why_not_fork() or own_processes()
         if self.no_fork_reason is not None:
             return False
         verdict, self._verdict = os.pipe()
@@ -313,26 +300,19 @@ class ProbeRun(Listener):
         leave()
 
 
-class Pass(Iterator[Any]):
-    """One pass over a ``loader``, of which ``takes`` is called with each batch."""
+class Pass(Passing):
+    """One pass over a loader that the probe run looks at; ``over`` is True once it has come to its end."""
 
-    def __init__(
-        self, hooks: Hooks, passing: Iterator[Any], loader: DataLoader[Any], takes: Callable[[Any], None]
-    ) -> None:
-        self._hooks, self._passing, self._loader, self._takes = hooks, passing, loader, takes
-        self.over = False
+    def __init__(self, hooks: Hooks, inner: Iterator[Any], takes: Callable[[Any], Any]) -> None:
+        super().__init__(inner, takes)
+        self._hooks, self.over = hooks, False
 
     def __next__(self) -> Any:
         try:
-            batch = self._hooks.unseen(self._passing.__next__)
+            return self._hooks.unseen(super().__next__)
         except StopIteration:
             self.over = True
             raise
-        self._hooks.unseen(lambda: self._takes(batch))
-        return batch
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
 
 class TrainingLoader:
@@ -375,20 +355,24 @@ def is_trainable(model: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in model.parameters())
 
 
-def models_trained_by(optimizers: list[Optimizer]) -> list[nn.Module]:
-    """Return the outermost models of this process of which ``optimizers`` train parameters."""
-    held = set(map(id, parameters_of(*optimizers)))
-    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
-    inner = {id(child) for module in modules for child in module._modules.values()}
-    return [m for m in modules if id(m) not in inner and any(id(p) in held for p in m.parameters())]
-
-
 def leave(code: int = 0) -> None:
     """End this process at once, whatever the script would still do."""
     as_main.flush()
     for child in active_children():
         child.kill()
     os._exit(code)
+
+
+def why_not_fork() -> str | None:
+    """Return why a fork now could hang or corrupt the child; None if it is safe."""
+    threads = process_tree.own_threads()
+    if threads > 1:
+        return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
+    if "mpi4py.MPI" in sys.modules:
+        return "the task imports mpi4py, which has started MPI"
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "the task initialised CUDA while it was imported or its dataset was built"
+    return None
 
 
 def own_processes() -> str | None:

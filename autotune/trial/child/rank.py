@@ -11,18 +11,10 @@ from typing import Any
 
 from autotune.runtime.session import Session
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
-from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
+from autotune.trial.child.measuring import Tuner, trying
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import UNFINISHED, LoadedTask, check_split, facts, load, with_split
-from autotune.trial.messages import (
-    Resume,
-    TrialReport,
-    TrialRequest,
-    TrialSpec,
-    UnixConnection,
-    error_report,
-    send_report,
-)
+from autotune.trial.messages import Resume, TrialRequest, TrialSpec, UnixConnection, error_report
 
 
 def _own_workers(task: LoadedTask) -> dict[str, Any]:
@@ -96,22 +88,22 @@ def run_rank(
     """Do the ``request`` on this rank and send its report; returns the exit code."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    tuner = Tuner(connection, rank)
     try:
         if isinstance(task, LoadedScript):
-            if request.spec is None:
-                return task.record_steps(Tuner(connection, rank), request.world_size)
-            return task.try_out(request.spec, Tuner(connection, rank))
+            assert request.spec is not None
+            return task.try_out(request.spec, tuner)
         if task is None:
             task = load(Path(request.task))
         if request.spec is None:
             _describe(task, request.seed, connection)
         else:
-            _measure(task, request.spec, Tuner(connection, rank))
+            _measure(task, request.spec, tuner)
         return 0
     except Resume:
         raise
     except BaseException as error:
-        send_report(error_report(error), connection, rank)
+        tuner.report(error_report(error))
         return 1
 
 
@@ -126,11 +118,4 @@ def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
     """Measure or compare a new loop with the settings in force, and send the report."""
     session = Session(spec.settings, device=task.device, init_method=f"file://{Path.cwd()}/.rendezvous")
     loop = TrainingLoop(task, session, spec, tuner.show_life)
-    report = loop.run(comparing(loop) if spec.first_steps else _warm_and_measured(tuner, loop))
-    if tuner.rank == 0 or report.not_applied:
-        send_report(report, tuner.connection, tuner.rank)
-
-
-def _warm_and_measured(tuner: Tuner, loop: MeasuredLoop) -> Steps[TrialReport]:
-    warmed = yield from warming(loop, tuner)
-    return (yield from measuring(loop, warmed, tuner))
+    tuner.report(loop.run(trying(loop, tuner)))

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,18 +20,20 @@ from torch.utils.data import DataLoader
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.digests import digest
-from autotune.scripts.apply import Applied, Order, SharedBatch
+from autotune.runtime.entry import as_main
+from autotune.runtime.sharing import Passing
+from autotune.scripts.apply import Applied, Order, SharedBatch, models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
-from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
-from autotune.trial.child.probe_run import TrainingLoader, leave, models_trained_by
+from autotune.trial.child.measuring import Tuner, trying
+from autotune.trial.child.probe_run import TrainingLoader, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
-from autotune.trial.child.step_recorder import StepRecorder
+from autotune.trial.child.step_recorder import recording
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -72,46 +74,25 @@ class LoadedScript:
             probe_run.enter_isolation(self.script, folder.parent)
 
     def try_out(self, spec: TrialSpec, tuner: Tuner) -> int:
-        """Train and measure; returns the exit code of a script that came to its end before the trial did.
+        """Train, and measure or record; returns the exit code of a script that came to its end before the trial did.
 
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
         """
-        facts, hooks = self.facts, self.hooks or Hooks()
-        compared = facts.compared
-        shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
-        order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
-        applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
+        facts, hooks, shared = self.facts, self.hooks or Hooks(), None
+        if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
+            shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples or 0)
+        order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)
+        applied = Applied(order, strict=True)
         loop = ScriptLoop(spec, tuner, facts, hooks, applied, TrainingLoader(hooks, self.skip))
-        return self._train(hooks, loop, loop.script_ended, shared)
-
-    def record_steps(self, tuner: Tuner, ranks: int) -> int:
-        """Train, and record how as one of so many ``ranks``; returns the exit code of a script that ended before.
-
-        Raises:
-            Resume: to the script, which stands at its fork point and trains on.
-        """
-        hooks = self.hooks or Hooks()
-        recorder = StepRecorder(tuner.connection, tuner.rank, hooks, TrainingLoader(hooks, self.skip))
-        own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
-        shared = None if own else self._shared_batch(self.facts.current["batch_size"] // ranks)
-        return self._train(hooks, recorder, recorder.script_ended, shared)
-
-    def _train(
-        self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], shared: SharedBatch | None
-    ) -> int:
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
         if shared is not None:
             hooks.share(shared)
         if self.hooks is not None:
-            raise Resume(listener, ended)
-        hooks.listener = listener
-        return ended(probe_run.run(self.script, hooks))
-
-    def _shared_batch(self, share: int) -> SharedBatch:
-        """Return the ``share`` of each of several processes of the batch that the script states as one."""
-        return SharedBatch(self.facts.current["batch_size"], share, self.facts.samples or 0)
+            raise Resume(loop)
+        hooks.listener = loop
+        return loop.script_ended(probe_run.run(self.script, hooks))
 
 
 class ScriptLoop(MeasuredLoop, Listener):
@@ -201,7 +182,8 @@ class ScriptLoop(MeasuredLoop, Listener):
         if self.facts.unit == "samples":
             self._batch_items = float(batch_length(batch))
         share = self.spec.settings.batch_size
-        if self.spec.settings.processes > 1 and self.batches == 1 and self._batch_items != share:
+        fixed = self.spec.settings.processes > 1 and not self.spec.evidence
+        if fixed and self.batches == 1 and self._batch_items != share:
             raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
 
     def ends_step(self, *, interrupted: bool = False) -> None:
@@ -216,21 +198,20 @@ class ScriptLoop(MeasuredLoop, Listener):
         self.made_step(self._batch_items, loss)
         self._go_on()
 
-    def script_ended(self, ended: probe_run.Ended) -> int:
-        """Report that the script came to its end before the trial did: too early, unless steps are compared."""
+    def script_ended(self, ended: as_main.Ended) -> int:
+        """Report that the script came to its end before the trial did: too early, unless only its first steps count."""
         if not self.spec.endless and self._made and ended.failure is None:
             self.over = True
             self.ends_step()
-        report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made)))
-        send_report(report, self.tuner.connection, self.tuner.rank)
+        self.tuner.report(error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made))))
         return 1
 
     def _measuring(self) -> Steps[TrialReport]:
-        if self.spec.first_steps:
-            return (yield from comparing(self))
-        warmed = yield from warming(self, self.tuner)
-        report = yield from measuring(self, warmed, self.tuner)
-        if self.spec.settings.processes > 1 and not self.spec.without and not self._is_same_everywhere():
+        if self.spec.evidence:
+            return (yield from recording(self, self.tuner, self.hooks))
+        report = yield from trying(self, self.tuner)
+        several = self.spec.settings.processes > 1 and not self.spec.first_steps
+        if several and not self.spec.without and not self._is_same_everywhere():
             raise RuntimeError(PARTED)
         return report
 
@@ -256,22 +237,21 @@ class ScriptLoop(MeasuredLoop, Listener):
         try:
             self.hooks.unseen(self._measured.__next__)
         except StopIteration as end:
-            if self.tuner.rank == 0 or end.value.not_applied:
-                send_report(end.value, self.tuner.connection, self.tuner.rank)
+            self.tuner.report(end.value)
         except BaseException as error:
-            send_report(error_report(error), self.tuner.connection, self.tuner.rank)
+            self.tuner.report(error_report(error))
             _leave(1)
         else:
             return
         _leave(0)
 
 
-class _Passes(Iterator[Any]):
+class _Passes(Passing):
     """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
 
     def __init__(self, loop: ScriptLoop, begin: Begin, *, endless: bool) -> None:
+        super().__init__(begin())
         self._loop, self._begin, self._endless = loop, begin, endless
-        self._passing = begin()
         self._first = self._empty = True
 
     def __next__(self) -> Any:
@@ -288,19 +268,13 @@ class _Passes(Iterator[Any]):
 
     def _next(self) -> Any:
         try:
-            return next(self._passing)
+            return next(self._inner)
         except StopIteration:
             if self._empty or not self._endless:
                 self._loop.training.passed = True
                 raise
-            self._passing, self._empty = self._begin(), True
-            return next(self._passing)
-
-    def __len__(self) -> int:
-        return len(self._loop.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._passing, name)
+            self._inner, self._empty = self._begin(), True
+            return next(self._inner)
 
 
 def _leave(code: int) -> None:

@@ -9,17 +9,15 @@ import socket
 import stat
 import struct
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 from autotune import linux
 from autotune.scripts import adapters
 from autotune.trial.isolation import overlays, redirected
 from autotune.trial.isolation.private import KERNEL, SERVICES, Nest, below, default_bytes
 
-WAYS: tuple[ModuleType, ...] = (overlays, redirected)
 NEW_NETWORK = 0x40000000
 GET_FLAGS, SET_FLAGS, UP = 0x8913, 0x8914, 1
 NOBODY = "http://127.0.0.1:9"
@@ -37,12 +35,12 @@ class Isolation:
 
     Attributes:
         way: name of the way taken.
-        why_not: why not the better one.
+        why_not: why not the better one; empty if it was.
         gaps: what is not kept inside. No names of this machine are in there.
     """
 
     way: str
-    why_not: tuple[str, ...]
+    why_not: str
     gaps: tuple[str, ...]
     _nest: Nest = field(repr=False)
     _own_network: bool = field(repr=False)
@@ -62,14 +60,7 @@ class Isolation:
         _reopen_files(self._nest(folder.resolve()))
 
 
-def isolate(
-    scratch: Path,
-    origin: Path,
-    *,
-    network: bool = False,
-    room: int | None = None,
-    ways: Sequence[ModuleType] = WAYS,
-) -> Isolation:
+def isolate(scratch: Path, origin: Path, *, network: bool = False, room: int | None = None) -> Isolation:
     """From now on, what this process and its children write does not land where the user would find it.
 
     Call it in a process of one thread that is not the tuner's, before the user's code runs. It works in ``origin``
@@ -80,21 +71,14 @@ def isolate(
         origin: the user's working folder.
         network: True if other machines may be reached.
         room: bytes that a trial may write; by default a quarter of the free memory, 2 GiB at most.
-        ways: to try, best first.
-
-    Raises:
-        OSError: none of ``ways`` is permitted. The last of `WAYS` always is.
     """
-    scratch, size = scratch.resolve(), default_bytes() if room is None else room
-    why_not: list[str] = []
-    for way in ways:
-        try:
-            nest, gaps = way.enter(scratch, origin.resolve(), size)
-            break
-        except OSError as error:
-            why_not.append(f"{way.NAME}: {error.strerror or error}")
-    else:
-        raise OSError(f"no way to isolate trials: {'; '.join(why_not)}")
+    scratch, origin, why_not = scratch.resolve(), origin.resolve(), ""
+    try:
+        way, entered = overlays.NAME, overlays.enter(scratch, origin, default_bytes() if room is None else room)
+    except OSError as error:
+        why_not = f"{overlays.NAME}: {error.strerror or error}"
+        way, entered = redirected.NAME, redirected.enter(scratch, origin)
+    nest, gaps = entered
     os.environ.update(adapters.variables(scratch / "trackers", network=network))
     tempfile.tempdir = None
     own_network = False
@@ -106,7 +90,7 @@ def isolate(
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
             os.environ.update(_proxies())
             redirected.forbid_network()
-    return Isolation(way.NAME, tuple(why_not), gaps, nest, own_network)
+    return Isolation(way, why_not, gaps, nest, own_network)
 
 
 def _leave_network() -> None:

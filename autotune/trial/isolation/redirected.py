@@ -148,9 +148,9 @@ def _is_local(host: Any) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def enter(scratch: Path, origin: Path, size: int) -> Entered:
-    """Take this way. It is always there; nothing bounds the ``size`` of what is written, and trials share what they
-    write by absolute paths below their home and to ``/dev/shm``.
+def enter(scratch: Path, origin: Path) -> Entered:
+    """Take this way. It is always there; nothing bounds the size of what is written, and trials share what they write
+    by absolute paths below their home and to ``/dev/shm``.
 
     The folders look like the user's and can be read as theirs: files are links, small ones copies.
     """

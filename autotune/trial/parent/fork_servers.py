@@ -20,7 +20,7 @@ from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import Fingerprint, TaskFacts
+from autotune.knobs.task import TaskFacts
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
@@ -232,6 +232,65 @@ class ForkServerProcess:
         self.no_fork_reason = reply["no_fork_reason"]
         return reply
 
+    def load(self, setup: TrialSetup, script: Script | None, facts: TaskFacts | None, deadline: float) -> None:
+        """Load the task, or bring the ``script`` to its training.
+
+        Args:
+            setup: of the trials.
+            script: how it is started; None for a task file.
+            facts: of the script, for trials of several processes: they make their group before they train, so they
+                cannot be forked where it trains; None for those of one.
+            deadline: on the monotonic clock.
+
+        Raises:
+            UserCodeError: the task could not be imported or its dataset not built.
+            NothingUsable: not by the ``deadline``.
+        """
+        most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
+        seconds = max(0.0, min(most, deadline - time.monotonic()))
+        if script is not None and seconds < LEAST_SECONDS:
+            self.kill()
+            raise NothingUsable(NOT_STARTED)
+        reply = self.ask(
+            "load",
+            seconds,
+            task=str(setup.task),
+            seed=setup.seed,
+            scratch=str(setup.paths.root),
+            script=None if script is None else asdict(script),
+            users_threads=setup.users_threads,
+            facts=None if facts is None else asdict(facts),
+        )
+        if reply is None:
+            raise self._silent(str(setup.task), script, seconds, in_budget=seconds == most)
+        if reply["error"] is not None:
+            raise self._failed(str(setup.task), script, decoded(TrialReport, reply["error"]))
+        if script is not None:
+            self.script = replace(script, ranked=reply["ranked"])
+            self.facts, self.gaps = decoded(TaskFacts, reply["facts"]), tuple(reply["gaps"])
+
+    def _silent(self, task: str, script: Script | None, seconds: float, *, in_budget: bool) -> Exception:
+        """End a fork server that has not answered for so many ``seconds``. Return why nothing was loaded."""
+        timed_out = not self.gone
+        stacks = self.stacks(self.process.pid) if timed_out and script is not None else ""
+        code = self.kill()
+        if timed_out and script is not None:
+            place = last_place(stacks, script.path.parent)
+            words = WAITS.format(seconds) if WAITING.search(stacks) else NO_STEP.format(seconds, place)
+            return NotInTime(f"{task}: {words}")
+        if timed_out and not in_budget:
+            return NothingUsable(NOT_LOADED.format(task))
+        how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
+        return UserCodeError(f"{task}: {how} while it was imported and its dataset built", self.tail())
+
+    def _failed(self, task: str, script: Script | None, error: TrialReport) -> UserCodeError:
+        """Return the user's own ``error``, with advice if the isolation of trials may be its reason."""
+        kind, lines = error.error_type or "", [f"{task}: {error.sentence}"]
+        if script is not None:
+            lines += filter(None, [explain(kind, error.error or "", network=script.network, room=default_bytes())])
+        printed = self.tail() if kind == "SystemExit" else ""  # its traceback does not show why
+        return UserCodeError("\n".join(lines), printed or error.traceback)
+
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""
         self._log = b""
@@ -279,101 +338,6 @@ class ForkServerProcess:
             self._log = (self._log + data)[-TAIL_BYTES:]
             if not data:
                 self.loop.remove(self.log_fd)
-
-
-class ForkServers:
-    """One fork server for each choice of what a process must start with. Each is started when it is first needed.
-
-    Several processes of a script make their group before they train, so they cannot be forked where it trains: further
-    fork servers run them from the script's start.
-    """
-
-    def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
-        self._setup, self._loop = setup, loop
-        self.script = setup.script
-        """How it is started; as torchrun does it once it is known that it does not start otherwise."""
-        self._living: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
-
-    def get(self, settings: Settings, deadline: float, *, several: bool = False) -> ForkServerProcess:
-        """Return the fork server for ``settings``, with the task loaded by the ``deadline``.
-
-        Args:
-            settings: of its trials; only what a process must start with counts.
-            deadline: of loading, on the monotonic clock.
-            several: for trials of several processes.
-
-        Raises:
-            UserCodeError: the task could not be imported or its dataset not built.
-            NothingUsable: not by the ``deadline``.
-        """
-        from_start = several and self._setup.script is not None
-        facts = self.get(Settings(), deadline).facts if from_start else None
-        key = settings.inherited, from_start
-        server = self._living.get(key)
-        if server is None or server.gone:
-            setup = self._setup
-            server = ForkServerProcess(setup.environment(settings), setup.origin, self._loop)
-            self._living[key] = server
-            self._load(server, deadline, facts)
-        return server
-
-    def set_compared(self, compared: Fingerprint) -> None:
-        """Have trials of a script apply settings to what ``compared`` names."""
-        for server in self._living.values():
-            if server.facts is not None:
-                server.facts = replace(server.facts, compared=compared)
-
-    def close(self) -> None:
-        """End all of them and everything below them."""
-        for server in self._living.values():
-            server.close()
-        self._living.clear()
-
-    def _load(self, server: ForkServerProcess, deadline: float, facts: TaskFacts | None) -> None:
-        setup = self._setup
-        task, script = str(setup.task), self.script
-        most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
-        seconds = max(0.0, min(most, deadline - time.monotonic()))
-        if script is not None and seconds < LEAST_SECONDS:
-            server.kill()
-            raise NothingUsable(NOT_STARTED)
-        reply = server.ask(
-            "load",
-            seconds,
-            task=task,
-            seed=setup.seed,
-            scratch=str(setup.paths.root),
-            script=None if script is None else asdict(script),
-            users_threads=setup.users_threads,
-            facts=None if facts is None else asdict(facts),
-        )
-        if reply is None:
-            timed_out = not server.gone
-            stacks = server.stacks(server.process.pid) if timed_out and script is not None else ""
-            code = server.kill()
-            if timed_out and script is not None:
-                words = (
-                    WAITS.format(seconds)
-                    if WAITING.search(stacks)
-                    else NO_STEP.format(seconds, last_place(stacks, script.path.parent))
-                )
-                raise NotInTime(f"{task}: {words}")
-            if timed_out and seconds < most:
-                raise NothingUsable(NOT_LOADED.format(task))
-            how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
-            raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", server.tail())
-        if reply["error"] is not None:
-            error = decoded(TrialReport, reply["error"])
-            kind, text = error.error_type or "", error.error or ""
-            first = f"{task}: {error.sentence}"
-            printed = server.tail() if kind == "SystemExit" else ""  # its traceback does not show why
-            network = script is None or script.network
-            room = default_bytes()
-            advice = script and explain(kind, text, network=network, room=room)
-            raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error.traceback)
-        if script is not None:
-            self.script = server.script = replace(script, ranked=reply["ranked"])
-            server.facts, server.gaps = decoded(TaskFacts, reply["facts"]), tuple(reply["gaps"])
 
 
 def last_place(stacks: str, folder: Path) -> str:

@@ -24,7 +24,7 @@ from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
-from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
+from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
 from autotune.trial.parent.several_processes import Recorded
 from autotune.trial.target import Script
@@ -212,14 +212,19 @@ class Runner:
         """From the start of a script until it trained; 0 for a task file."""
         self.several_seconds = 0.0
         """What several processes of a script take until they have trained a few steps."""
-        self._servers = ForkServers(setup, self.loop)
+        self._script = setup.script
+        """How it is started; as torchrun does it once it is known that it does not start otherwise."""
+        self._servers: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
+        """By what their trials must start with, and if those are several processes of a script."""
 
     def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all trials and fork servers, and remove the scratch folder."""
-        self._servers.close()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
         for trial in self.trials:
             trial.connection.close()
         self.trials.clear()
@@ -232,7 +237,24 @@ class Runner:
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        return self._servers.get(PLAIN, self.deadline)
+        return self._server(PLAIN, self.deadline)
+
+    def _server(self, settings: Settings, deadline: float) -> ForkServerProcess:
+        """Return the fork server for trials with ``settings``, started and loaded by the ``deadline`` if need be.
+
+        Raises:
+            UserCodeError: the task could not be imported or its dataset not built.
+            NothingUsable: not by the ``deadline``.
+        """
+        several = settings.processes > 1 and self._script is not None
+        facts = self._server(PLAIN, deadline).facts if several else None
+        server = self._servers.get((settings.inherited, several))
+        if server is None or server.gone:
+            server = ForkServerProcess(self.setup.environment(settings), self.setup.origin, self.loop)
+            self._servers[settings.inherited, several] = server
+            server.load(self.setup, self._script, facts, deadline)
+            self._script = server.script
+        return server
 
     def describe(self, *, steps: bool = True) -> TaskFacts:
         """Load the task and read its facts in a child.
@@ -275,11 +297,13 @@ class Runner:
         if self.script_seconds > most:
             return replace(facts, why_not_several=NO_TIME.format(self.script_seconds))
         try:
-            self._servers.get(PLAIN, min(self.deadline, now + most), several=True)
+            self._server(PLAIN.but(processes=2), min(self.deadline, now + most))
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
-        facts = several_processes.shown(facts, self._record_ranks)
-        self._servers.set_compared(facts.compared)
+        facts = several_processes.shown(facts, partial(self._record_ranks, facts))
+        for server in self._servers.values():
+            if server.facts is not None:
+                server.facts = replace(server.facts, compared=facts.compared)
         return facts
 
     def _describe_launched(self, facts: TaskFacts, script: Script) -> TaskFacts:
@@ -294,7 +318,7 @@ class Runner:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
         why_not = several_processes.UNDER_MPI if script.under_mpi else facts.why_not_several
         if why_not is None:
-            recorded = self._record_ranks(script.processes)
+            recorded = self._record_ranks(facts, script.processes)
             if recorded.end is not None:
                 raise _user_code_error(self.setup.task, recorded.end)
             why_not = several_processes.why_not_own(recorded.ranks)
@@ -309,10 +333,18 @@ class Runner:
         """Return seconds without a sign of life that a script may take until it trains, by what it took itself."""
         return PATIENCE * self.script_seconds
 
-    def _record_ranks(self, ranks: int) -> Recorded:
-        """Run the script as so many ranks until all have shown how they train, or it hangs."""
-        timeouts = Timeouts(starting=max(USUAL_PATIENCE, self.patience), deadline=self.deadline)
-        trial = self.start(None, timeouts, ranks=ranks)
+    def _record_ranks(self, facts: TaskFacts, ranks: int) -> Recorded:
+        """Run the script as so many ranks until all have shown how they train, or it hangs.
+
+        Args:
+            facts: of the script as one process.
+            ranks: as many as its launch line starts, whose loaders have their share already; else they share its batch.
+        """
+        patience, batch = max(USUAL_PATIENCE, self.patience), facts.current["batch_size"]
+        launched = self.setup.script is not None and self.setup.script.processes == ranks
+        settings = Settings(processes=ranks, batch_size=batch if launched else batch // ranks)
+        spec = TrialSpec(settings=settings, evidence=True, endless=False)
+        trial = self.start(spec, Timeouts(starting=patience, stepping=patience, deadline=self.deadline))
         try:
             self._wait(trial, partial(trial.has_events, ranks))
             seconds = time.monotonic() - trial.requested_at
@@ -378,20 +410,18 @@ class Runner:
         """Return how a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def start(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
+    def start(self, spec: TrialSpec | None, timeouts: Timeouts) -> RunningTrial:
         """Have a fork server start a trial, and return at once.
 
         Args:
-            spec: of the trial; None if a task is described, or the first steps of a script are recorded.
+            spec: of the trial; None if a task is described.
             timeouts: of the trial.
-            ranks: processes if there is no ``spec``.
         """
         settings = spec.settings if spec is not None else PLAIN
-        ranks = max(ranks, settings.processes)
         deadline = self.deadline
         if self.script_seconds:  # a script was started before: it need not take much longer now
             deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
-        server = self._servers.get(settings, deadline, several=ranks > 1)
+        server = self._server(settings, deadline)
         self.started += 1
         if not self.trials:
             server.forget_log()
@@ -406,7 +436,6 @@ class Runner:
             binding="" if spec is None else self.setup.binding(settings).text,
             script=server.script,
             facts=server.facts,
-            ranks=ranks,
         )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()

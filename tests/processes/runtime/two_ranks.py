@@ -26,7 +26,7 @@ SETTINGS = Settings(processes=2, batch_size=32)
 def main(folder: Path) -> None:
     """Everything two ranks are asked, in one group."""
     result: dict[str, Any] = {}
-    with Session(SETTINGS, device="cpu", init_method=f"file://{folder}/meet", timeout=60) as session:
+    with Session(SETTINGS, device="cpu", init_method=f"file://{folder}/meet") as session:
         result["place"] = [session.rank, session.world_size, session.is_main]
         result["not_applied"] = session.not_applied
         result["scenes"] = scenes()

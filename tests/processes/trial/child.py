@@ -36,7 +36,7 @@ def main() -> None:
     refuse(task["without"])
     scratch = Path(task["scratch"])
     found = isolating.isolate(scratch, Path(task["origin"]), network=task["network"], room=task["room"])
-    print(json.dumps({"way": found.way, "why_not": "; ".join(found.why_not)}))
+    print(json.dumps({"way": found.way, "why_not": found.why_not}))
     names: dict[str, Any] = {"isolation": found, "scratch": scratch, "said": []}
     exec(task["before"], names)
     for number, code in enumerate(task["trials"]):

@@ -27,7 +27,7 @@ class Connection:
 def test_a_long_step_shows_life_at_its_backward_passes() -> None:
     """LBFGS makes up to twenty backward passes a step."""
     connection: Any = Connection()
-    spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", first_steps="")
+    spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", evidence=False, first_steps="")
     facts: Any = SimpleNamespace(script="batches")
     applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cpu"), world_size=1))
     hooks = Hooks()

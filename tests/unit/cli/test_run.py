@@ -16,6 +16,7 @@ from autotune.launch.prepare import Wishes, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
+from autotune.runtime.entry import startup
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, started_script
 from benchmarks.simulation.simulator import inventory
@@ -146,6 +147,21 @@ def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
     launch = prepare(started_script("train.py", []), Wishes(profile=elsewhere / "bound.yaml"))
     assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
     assert "autotune.knobs.binding" in launch.command
+
+
+def test_one_script_is_started_without_an_interpreter_in_between(
+    elsewhere: Path, machine: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "own")
+    saved = written_for_torchrun(Settings(threads=1, batch_size=64, binding="cores"), elsewhere, machine)
+    launch = prepare(started_script("train.py", ["--lr", "1"]), Wishes(profile=saved))
+    assert launch.command == [sys.executable, "train.py", "--lr", "1"]
+    assert launch.binds
+    assert all(words in launch.shell() for words in ("taskset", "-m autotune.runtime.entry gloo train.py --lr 1"))
+    assert startup.FOLDER not in launch.shell()
+    environment = dict(launch.environment)
+    assert startup.unmark(environment) == "gloo"
+    assert environment == {**os.environ, **launch.added}
 
 
 def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monkeypatch: pytest.MonkeyPatch) -> None:

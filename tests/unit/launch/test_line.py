@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,11 +14,25 @@ from hypothesis import strategies as st
 
 from autotune.decoding import decoded
 from autotune.errors import UsageError
-from autotune.launch.line import OPTIONS, LaunchLine, is_launcher, parse, script, target
+from autotune.launch.line import OPTIONS, is_launcher, parse, script, target
 from autotune.trial.target import Script, TaskFile
 
 ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
 ON_CPU = {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "bf16"}
+
+
+def started(
+    name: str,
+    arguments: tuple[str, ...] = (),
+    module: bool = False,
+    launcher: str | None = None,
+    processes: int = 1,
+    threads: int | None = None,
+    variables: Mapping[str, str] = {},
+) -> Script:
+    """The script of a line, as it was written."""
+    own = {"launcher": launcher, "processes": processes, "threads": threads, "variables": variables}
+    return Script(Path(name), arguments, name, name if module else None, **own)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -28,32 +43,32 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("python train.py", LaunchLine("train.py")),
-        ("/usr/bin/python3.11 -u train.py --epochs 3", LaunchLine("train.py", ("--epochs", "3"))),
-        ("python -m package.module -m x", LaunchLine("package.module", ("-m", "x"), True)),
-        ("torchrun train.py", LaunchLine("train.py", launcher="torchrun")),
+        ("python train.py", started("train.py")),
+        ("/usr/bin/python3.11 -u train.py --epochs 3", started("train.py", ("--epochs", "3"))),
+        ("python -m package.module -m x", started("package.module", ("-m", "x"), True)),
+        ("torchrun train.py", started("train.py", launcher="torchrun")),
         (
             "torchrun --standalone --nproc-per-node=2 train.py --nnodes 3",
-            LaunchLine("train.py", ("--nnodes", "3"), False, "torchrun", 2, 1),
+            started("train.py", ("--nnodes", "3"), False, "torchrun", 2, 1),
         ),
         (
             "python -m torch.distributed.run --nproc_per_node 4 -m package.train",
-            LaunchLine("package.train", (), True, "torchrun", 4, 1),
+            started("package.train", (), True, "torchrun", 4, 1),
         ),
-        ("mpiexec -n 2 python train.py -n 5", LaunchLine("train.py", ("-n", "5"), False, "mpiexec", 2)),
-        ("mpirun --oversubscribe -np 3 python -m p", LaunchLine("p", (), True, "mpiexec", 3)),
-        ("accelerate launch train.py", LaunchLine("train.py", (), False, "accelerate", 1, 1, ACCELERATE)),
+        ("mpiexec -n 2 python train.py -n 5", started("train.py", ("-n", "5"), False, "mpiexec", 2)),
+        ("mpirun --oversubscribe -np 3 python -m p", started("p", (), True, "mpiexec", 3)),
+        ("accelerate launch train.py", started("train.py", (), False, "accelerate", 1, 1, ACCELERATE)),
         (
             "accelerate launch --cpu --num_processes 2 --mixed_precision=bf16 train.py",
-            LaunchLine("train.py", (), False, "accelerate", 1, None, ON_CPU),
+            started("train.py", (), False, "accelerate", 1, None, ON_CPU),
         ),
         (
             "accelerate launch --multi_gpu --num_processes 2 --num_cpu_threads_per_process 3 -m p.train",
-            LaunchLine("p.train", (), True, "accelerate", 2, 3, ACCELERATE),
+            started("p.train", (), True, "accelerate", 2, 3, ACCELERATE),
         ),
     ],
 )
-def test_lines_that_users_write(line: str, found: LaunchLine) -> None:
+def test_lines_that_users_write(line: str, found: Script) -> None:
     assert parse(line.split()) == found
 
 
@@ -108,7 +123,7 @@ def test_every_option_of_torchrun_ends_before_the_script(
     found = parse(["torchrun", *words, "train.py", *arguments])
     processes = 2 if "--nproc-per-node=2" in options else 1
     threads = 1 if processes == 2 else None
-    assert found == LaunchLine("train.py", tuple(arguments), False, "torchrun", processes, threads)
+    assert found == started("train.py", tuple(arguments), False, "torchrun", processes, threads)
 
 
 @pytest.mark.parametrize(
