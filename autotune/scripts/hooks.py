@@ -142,7 +142,11 @@ class Hooks:
     def _setting(self, kind: str) -> Callable[[Method], Method]:
         def make(original: Method) -> Method:
             def set_number(number: int) -> None:
-                original(number)
+                try:
+                    original(number)
+                except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
+                    if self._busy or kind != "interop_threads":
+                        raise
                 if not self._busy:
                     setattr(self, kind, number)
 

@@ -25,7 +25,7 @@ class Loop:
     """What the clock needs of a measured loop."""
 
     next_batch = MeasuredLoop.next_batch
-    recorder = None
+    on_batch = None
 
     def __init__(self) -> None:
         self.spec = SimpleNamespace(without=Without.NOTHING)

@@ -93,6 +93,20 @@ class TestSeen:
         assert hooks.threads == torch.get_num_threads()
 
 
+def test_a_script_sets_inter_op_threads_that_a_trial_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def once(_number: int) -> None:
+        raise RuntimeError("cannot set number of interop threads after parallel work has started")
+
+    monkeypatch.setattr(torch, "set_num_interop_threads", once)
+    hooks = Hooks(Written())
+    hooks.install()
+    try:
+        torch.set_num_interop_threads(3)
+    finally:
+        hooks.remove()
+    assert hooks.interop_threads == 3
+
+
 class TestUnseen:
     def test_no_call_is_looked_at_once_the_script_compiles(self, hooks: Hooks) -> None:
         compiled = torch.compile(nn.Linear(2, 1), backend="eager")
