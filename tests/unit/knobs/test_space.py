@@ -75,10 +75,14 @@ def test_the_baseline_is_always_contained(space):
     assert odd in build(replace(space.context, baseline=odd), space.level)
 
 
-@pytest.mark.parametrize("batch", [1, 6])
-def test_enumeration_gives_each_feasible_setting_once(batch):
+NO_LOADER = [(name, None, "no loader") for name in ("num_workers", "prefetch_factor", "worker_start", "pin_memory")]
+
+
+@pytest.mark.parametrize(("batch", "left_out"), [(1, ()), (6, ()), (6, NO_LOADER)])
+def test_enumeration_gives_each_feasible_setting_once(batch, left_out):
     """A walk through moves reaches nothing that enumeration misses, and both agree with `refusal`."""
-    space = build(context(inventory(), batch), "safe", {"optimizer_impl": "default", "prefetch_factor": 2})
+    fixed = {"optimizer_impl": "default"} if left_out else {"optimizer_impl": "default", "prefetch_factor": 2}
+    space = build(context(inventory(), batch, left_out=tuple(left_out)), "safe", fixed)
     everything = list(space.enumerate())
     assert len(everything) == len(set(everything))
     assert all(found in space for found in everything)
