@@ -201,7 +201,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
             offered = (own,)
         elif own is not None and own not in offered:
             offered = tuple(sorted((*offered, own))) if knob.ordinal else (*offered, own)
-        values[knob.name] = offered or (own,)
+        values[knob.name] = offered or (own,)  # else a product of all choices would be empty
         left_out += [LeftOut(knob.name, value, why) for value, why in reasons if value != held.get(knob.name)]
     keeps_batch = any(name == "batch_size" for name, _value, _reason in context.task.left_out)
     own_batch = level != "max" or keeps_batch

@@ -196,13 +196,14 @@ def _launch(
         applies=order is not None,
     )
     portable = starting(binder=system_tools(plan))
-    start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     started_in, row = base | variables, BACKENDS[settings.backend or "gloo"]
     at_once = settings.processes == 1 and cluster is None and row.launcher != MPIEXEC and startup.works()
     if at_once:  # without our entry and starter in between, which would be interpreters of their own
         start = [sys.executable, *script.words]
         if order is not None or row.module:
             startup.mark(started_in, row.name)
+    else:
+        start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied)]
     if cluster is not None:
         notes.append(_shared_by(settings, cluster))

@@ -241,7 +241,7 @@ def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
     """Report ranks that end now, too: a signal explains more than the error of a peer that lost its rank."""
     give_up, left = time.monotonic() + DYING_SECONDS, dict(ranks)
     while left and time.monotonic() < give_up:
-        for pid in ranks.keys() & left:
+        for pid in tuple(left):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 _report_exit(left.pop(pid), status, connection)
