@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +31,9 @@ MOST_RESTARTS = 20
 """After so many cases that ended the ranks, the rest is not run."""
 LONGEST = 600.0
 """Seconds for one list of cases."""
+FORK_HANGS = sys.version_info < (3, 11, 8)
+"""A loader worker may never begin if it is forked while a thread ends (CPython's gh-112275), some 1 in 2,000 cases."""
+HUNG = "hung, or ended the process"
 
 
 Started = tuple["subprocess.Popen[bytes]", Path]
@@ -42,9 +47,15 @@ def run(cases: Sequence[Case], at_once: int = 2) -> list[Outcome]:
     refused = [(case, reason) for case in cases if (reason := refused_by_tuner(case)) is not None]
     left = [case for case in cases if refused_by_tuner(case) is None]
     judged = [Outcome(case, REFUSED, (reason,)) for case, reason in refused]
+    found = _in_folder(left, at_once)
+    hung = [outcome.case for outcome in found if FORK_HANGS and outcome.reasons[:1] and HUNG in outcome.reasons[0]]
+    return judged + [outcome for outcome in found if outcome.case not in hung] + _in_folder(hung, at_once)
+
+
+def _in_folder(cases: list[Case], at_once: int) -> list[Outcome]:
     with tempfile.TemporaryDirectory(prefix="same_training") as folder:
-        (Path(folder) / "cases.txt").write_text("\n".join(map(repr, left)), "utf-8")
-        return judged + list(_run(left, Path(folder), at_once))
+        (Path(folder) / "cases.txt").write_text("\n".join(map(repr, cases)), "utf-8")
+        return list(_run(cases, Path(folder), at_once)) if cases else []
 
 
 def _run(cases: list[Case], folder: Path, at_once: int) -> Iterator[Outcome]:
@@ -69,8 +80,9 @@ def _run(cases: list[Case], folder: Path, at_once: int) -> Iterator[Outcome]:
 def _judged(case: Case, lines: list[Line], error: str | None) -> Outcome:
     tested = [line.tested for line in lines]
     raised = [record for record in tested if isinstance(record, str)]
-    if len(lines) < case.processes and not raised:
-        return Outcome(case, DIFFERENT, (f"hung, or ended the process: {error or 'not run after too many of these'}",))
+    if len(lines) < case.processes:
+        said = [error or "not run after too many of these", *raised]
+        return Outcome(case, DIFFERENT, (f"{HUNG}: {'; '.join(said)}",))
     plain = next((line.plain for line in lines if line.plain is not None), "nothing: no rank ran it")
     if case.processes > 1 and case.model in BATCH_NORM and not raised:
         with torch.random.fork_rng():
@@ -121,7 +133,7 @@ def _start(world: str, folder: Path, first: int, step: int) -> list[Started]:
 
 def _popen(line: Sequence[str], environment: dict[str, str], said: Path) -> Started:
     with said.open("w") as file:
-        return subprocess.Popen(line, env=environment, cwd=ROOT, stdout=file, stderr=file), said
+        return subprocess.Popen(line, env=environment, cwd=ROOT, stdout=file, stderr=file, start_new_session=True), said
 
 
 def _finish(ranks: list[Started]) -> str:
@@ -133,6 +145,8 @@ def _finish(ranks: list[Started]) -> str:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # loader workers that hang
         if process.returncode:
             last = said.read_text("utf-8", "replace").strip().splitlines()[-12:]
             failed.append(f"rank {number} ended with {process.returncode}: {' | '.join(last)}")

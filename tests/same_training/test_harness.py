@@ -91,3 +91,13 @@ def test_every_mend_is_missed(name: str) -> None:
     assert outcome.run(MENDS[name].case).verdict == EQUAL
     with taken_back(name):
         assert outcome.run(MENDS[name].case).verdict == DIFFERENT
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_case_that_hangs_is_run_once_more_where_a_fork_may_hang(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(world="gloo2")
+    hung, well = ranks._judged(case, [], "rank 1 ended with 1: Timeout!"), outcome.Outcome(case, EQUAL)
+    answers = iter([[hung]] * times + [[well]] * 2)
+    monkeypatch.setattr(ranks, "FORK_HANGS", True)
+    monkeypatch.setattr(ranks, "_in_folder", lambda cases, _at_once: next(answers) if cases else [])
+    assert ranks.run([case]) == [well if times == 1 else hung]
