@@ -21,6 +21,8 @@ GLIBC_VARIABLES = {f"MALLOC_{name}_": str(size) for name, size in GLIBC_KEEPS.it
 """The same for a process that starts with them."""
 GLIBC_STARTS_WITH = {"MMAP_THRESHOLD": 128 * 1024, "TRIM_THRESHOLD": 128 * 1024, "TOP_PAD": 0}
 """glibc raises the first two by itself as long as nobody has set them, and not after that."""
+GLIBC_RAISES_TO = 2**25
+"""glibc raises them as far as this and twice this, each time that a larger mapped block is freed."""
 NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 """Parameters of ``mallopt`` (glibc's ``malloc.h``)."""
 
@@ -83,6 +85,16 @@ def _mallopt(sizes: dict[str, int]) -> list[str]:
     """Set glibc's parameters; return those that it refuses."""
     glibc = ctypes.CDLL(None)
     return [name for name, size in sizes.items() if glibc.mallopt(NUMBERS[name], size) == 0]
+
+
+def raise_thresholds() -> None:
+    """Free one block that is as large as glibc learns from: freed memory is then kept as long as it ever is by default.
+
+    A run comes there with its first evaluation; a trial, which has none, would map its memory afresh at each step.
+    """
+    glibc = ctypes.CDLL(None)
+    glibc.malloc.restype, glibc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    glibc.free(glibc.malloc(ctypes.c_size_t(GLIBC_RAISES_TO - 2**16)))
 
 
 MALLOC = Knob(

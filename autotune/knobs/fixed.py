@@ -89,7 +89,11 @@ def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:
 
 
 def check_fixed_for(task: TaskFacts, fixed: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if ``task`` cannot train as so many processes as ``fixed`` say."""
+    """Raise `UsageError` if ``task`` cannot train with what is ``fixed``."""
+    for name, value, reason in task.left_out:
+        own = task.current.get(name, BY_NAME[name].neutral)
+        if name in fixed and fixed[name] != own and value in (None, fixed[name]):
+            raise UsageError(f"--fix {name}={fixed[name]}: {reason}")
     processes = fixed.get("processes", 1)
     if task.why_not_several is not None and processes not in (1, task.current.get("processes", 1)):
         raise UsageError(f"--fix processes={processes}: {task.why_not_several}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -74,7 +74,3 @@ class TaskFacts:
     """Why a script cannot be forked where it trains, so that each trial runs it from its start; None if it can."""
     compared: Fingerprint = field(default_factory=Fingerprint)
     """What the task's model, optimizer and loader are known by."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)

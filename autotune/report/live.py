@@ -45,11 +45,6 @@ class RunProgress:
     """Rounds finished by each contender of a race or proof."""
 
 
-def advanced(progress: RunProgress, event: Event) -> RunProgress:
-    """Return ``progress`` after ``event``, whose fields are those that it changes."""
-    return replace(progress, **vars(event))
-
-
 def line(progress: RunProgress) -> str:
     """Return where the run stands, on one line."""
     budget = f" of {formatting.duration(progress.budget)}" if progress.budget else ""
@@ -100,7 +95,7 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
 
         def observe(event: Event) -> None:
             nonlocal progress, said
-            progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
+            progress = replace(progress, **vars(event), elapsed=time.monotonic() - started)
             with suppress(OSError):  # a log on a full disk, a terminal that was closed
                 if live is not None:
                     live.update(Text(line(progress)), refresh=True)

@@ -147,6 +147,7 @@ class Hooks:
                 except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
                     if self._busy or kind != "interop_threads":
                         raise
+                    number = torch.get_num_interop_threads()
                 if not self._busy:
                     setattr(self, kind, number)
 

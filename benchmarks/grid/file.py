@@ -63,7 +63,7 @@ class Header:
         return {
             **vars(self),
             "inventory": asdict(self.inventory),
-            "task": self.task.as_dict(),
+            "task": asdict(self.task),
             "baseline": self.baseline.as_dict(),
         }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import resource
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,8 +27,6 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory
 from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
 
 BLOCK_SECONDS = 0.04
-WARM_PAGES, COLD_PAGES_PER_SECOND, MOST_COLD_SECONDS = 200_000, 10_000, 4.0
-"""A Trainer's GPT-2 gave 60 MB back at each step: after 200,000 pages its steps were those of a long run."""
 HOPELESS = 2.0
 """Steps this many times too slow for the bar end the warm-up at once."""
 
@@ -52,36 +49,18 @@ class WarmUp:
 
 def warm_up(loop: MeasuredLoop) -> Steps[WarmUp]:
     """Step until steady, clearly lost, or out of time."""
-    started, pages = time.perf_counter(), _new_pages()
+    started = time.perf_counter()
     paces: list[float] = []
     steps = 0
     while True:
         seconds = time.perf_counter() - started
         steady = _is_primed(loop, steps, seconds) and _is_steady(paces)
         over = steady or _is_out_of_time(loop.spec, steps, seconds) or _is_lost(loop, paces)
-        over = over and not (loop.spec.resident and takes_cold_memory(_new_pages() - pages, seconds))
         count = loop.agree(0 if over else _steps_of_block(paces))
         if count == 0:
             return WarmUp(seconds, steps, steady)
         paces.append((yield from loop.timed(count)) / count)
         steps += count
-
-
-def _new_pages() -> int:
-    """Return how many pages of memory this process has got from the kernel so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
-def takes_cold_memory(pages: int, seconds: float) -> bool:
-    """Return whether a young process that takes memory at each step still gets pages that the machine does not hold.
-
-    A virtual machine's host takes free memory back within seconds, such as that of the contenders before. Getting it
-    again costs 6 to 9 us a page; a training that goes on for long has its own pages again at 1.5 us.
-
-    Args:
-        pages: that the process got in so many ``seconds`` of steps.
-    """
-    return COLD_PAGES_PER_SECOND * seconds < pages < WARM_PAGES and seconds < MOST_COLD_SECONDS
 
 
 def _is_primed(loop: MeasuredLoop, steps: int, seconds: float) -> bool:

@@ -17,7 +17,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
@@ -294,7 +294,7 @@ class ProbeRun(Listener):
         facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
         facts = replace(facts, no_fork_reason=self.no_fork_reason)
         if self._verdict is not None:
-            os.write(self._verdict, json.dumps(facts.as_dict()).encode())
+            os.write(self._verdict, json.dumps(asdict(facts)).encode())
         else:
             self._found(facts)
         leave()

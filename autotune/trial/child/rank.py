@@ -6,6 +6,7 @@ import faulthandler
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def run_rank(
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     """Send the facts, and once more with what the user's step shows: a crash of that must not cost what was sent."""
     found = facts(task, seed)
-    connection.send({"event": "facts", "facts": with_split(found, None, UNFINISHED).as_dict()})
-    connection.send({"event": "facts", "facts": with_split(found, *check_split(task, seed)).as_dict()})
+    connection.send({"event": "facts", "facts": asdict(with_split(found, None, UNFINISHED))})
+    connection.send({"event": "facts", "facts": asdict(with_split(found, *check_split(task, seed)))})
 
 
 def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:

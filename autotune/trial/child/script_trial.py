@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.knobs.allocator import raise_thresholds
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task import TaskFacts
 from autotune.runtime.digests import digest
@@ -82,6 +83,7 @@ class LoadedScript:
         facts, hooks, shared = self.facts, self.hooks or Hooks(), None
         if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
             shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples or 0)
+        raise_thresholds()
         order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)
         applied = Applied(order, strict=True)
         loop = ScriptLoop(spec, tuner, facts, hooks, applied, TrainingLoader(hooks, self.skip))

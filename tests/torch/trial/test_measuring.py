@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.trial.child import measuring
 
 from .conftest import BATCH, STEP, Workshop, block, warm
 
@@ -49,13 +48,3 @@ class TestWarmUp:
         settings = Settings(batch_size=BATCH, num_workers=workers, prefetch_factor=prefetch)
         loop = workshop.loop(settings, spec={"warmup_seconds": 60.0})
         assert warm(loop).steps >= workers * (prefetch + 1)
-
-    @pytest.mark.parametrize(("pages", "steps"), [(20_000, 10), (900, 4), (3_000, 16)])
-    def test_a_contender_that_takes_memory_at_each_step_has_its_own_pages_first(
-        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, pages: int, steps: int
-    ) -> None:
-        """Of slow steps few are enough, unless each takes new pages: 200,000 of them, or for 4 seconds."""
-        workshop.cost = lambda _: 0.25
-        loop = workshop.loop(spec={"resident": True, "warmup_seconds": 1.0})
-        monkeypatch.setattr(measuring, "_new_pages", lambda: pages * loop.batches)
-        assert warm(loop).steps == steps

@@ -90,3 +90,9 @@ class TestCheckPins:
             check_fixed_for(alone, {"processes": 2})
         check_fixed_for(alone, {"processes": 1, "threads": 2})
         check_fixed_for(replace(alone, why_not_several=None), {"processes": 2})
+
+    def test_what_the_script_leaves_no_choice_of_is_refused(self) -> None:
+        task = replace(context(inventory(8, 8), 32).task, left_out=(("num_workers", None, "no loader was seen"),))
+        with pytest.raises(UsageError, match="--fix num_workers=2: no loader was seen"):
+            check_fixed_for(task, {"num_workers": 2})
+        check_fixed_for(task, {"num_workers": 0, "threads": 2})

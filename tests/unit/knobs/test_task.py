@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -20,4 +20,4 @@ def test_any_facts_survive_json(samples: int | None, refused: str | None) -> Non
         why_not_several=refused,
         warnings=("BatchNorm", "é 显"),
     )
-    assert decoded(TaskFacts, json.loads(json.dumps(facts.as_dict()))) == facts
+    assert decoded(TaskFacts, json.loads(json.dumps(asdict(facts)))) == facts

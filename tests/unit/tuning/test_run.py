@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from autotune.errors import Interrupted
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.report.live import RunProgress, advanced
+from autotune.report.live import RunProgress
 from autotune.search.history import Trial
 from autotune.search.planner import rank
 from autotune.stats.decide import Reason
@@ -300,7 +301,7 @@ class TestEvents:
 
         def observe(event: Event) -> None:
             nonlocal progress
-            progress = advanced(progress, event)
+            progress = replace(progress, **vars(event))
             stages.append(progress.stage)
 
         bench = FakeBench(

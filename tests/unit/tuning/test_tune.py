@@ -18,7 +18,7 @@ from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError,
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
-from autotune.report.live import RunProgress, advanced
+from autotune.report.live import RunProgress
 from autotune.stats.outcome import Compared, Crashed, Outcome
 from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, TaskFile
@@ -131,7 +131,7 @@ class TestRun:
 
         def observe(event: Event) -> None:
             nonlocal progress
-            progress = advanced(progress, event)
+            progress = replace(progress, **vars(event))
             stages.append(progress.stage)
 
         found = run.run(TARGET, self.OPTIONS, observe)
