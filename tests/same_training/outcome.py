@@ -24,12 +24,13 @@ KEPT_BATCH = ("your batch of", "batch_size:")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case. ``reasons``: why it or a knob was refused, or what is different."""
+    """What became of a case. ``reasons``: why it or a knob was refused, or what is different. ``hung``: a rank did."""
 
     case: Case
     verdict: str
     reasons: tuple[str, ...] = ()
     seconds: float = 0.0
+    hung: bool = False
 
 
 class Line(NamedTuple):

@@ -33,7 +33,8 @@ LONGEST = 600.0
 """Seconds for one list of cases."""
 FORK_HANGS = sys.version_info < (3, 11, 8)
 """A loader worker may never begin if it is forked while a thread ends (CPython's gh-112275), some 1 in 2,000 cases."""
-HUNG = "hung, or ended the process"
+TIMEOUT = "Timeout (0:"
+"""How `faulthandler` begins what it writes of a rank that hangs."""
 
 
 Started = tuple["subprocess.Popen[bytes]", Path]
@@ -48,8 +49,8 @@ def run(cases: Sequence[Case], at_once: int = 2) -> list[Outcome]:
     left = [case for case in cases if refused_by_tuner(case) is None]
     judged = [Outcome(case, REFUSED, (reason,)) for case, reason in refused]
     found = _in_folder(left, at_once)
-    hung = [outcome.case for outcome in found if FORK_HANGS and outcome.reasons[:1] and HUNG in outcome.reasons[0]]
-    return judged + [outcome for outcome in found if outcome.case not in hung] + _in_folder(hung, at_once)
+    again = [outcome.case for outcome in found if outcome.hung and FORK_HANGS]
+    return judged + [outcome for outcome in found if outcome.case not in again] + _in_folder(again, at_once)
 
 
 def _in_folder(cases: list[Case], at_once: int) -> list[Outcome]:
@@ -82,7 +83,8 @@ def _judged(case: Case, lines: list[Line], error: str | None) -> Outcome:
     raised = [record for record in tested if isinstance(record, str)]
     if len(lines) < case.processes:
         said = [error or "not run after too many of these", *raised]
-        return Outcome(case, DIFFERENT, (f"{HUNG}: {'; '.join(said)}",))
+        reason = f"hung, or ended the process: {'; '.join(said)}"
+        return Outcome(case, DIFFERENT, (reason,), hung=TIMEOUT in reason)
     plain = next((line.plain for line in lines if line.plain is not None), "nothing: no rank ran it")
     if case.processes > 1 and case.model in BATCH_NORM and not raised:
         with torch.random.fork_rng():
@@ -148,8 +150,9 @@ def _finish(ranks: list[Started]) -> str:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # loader workers that hang
         if process.returncode:
-            last = said.read_text("utf-8", "replace").strip().splitlines()[-12:]
-            failed.append(f"rank {number} ended with {process.returncode}: {' | '.join(last)}")
+            lines = said.read_text("utf-8", "replace").strip().splitlines()
+            shown = [line for line in lines[:-12] if line.startswith(TIMEOUT)] + lines[-12:]
+            failed.append(f"rank {number} ended with {process.returncode}: {' | '.join(shown)}")
     return "; ".join(failed)
 
 
