@@ -88,14 +88,13 @@ def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:
         raise UsageError(f"{written}: {reason}. That is oversubscription: nothing would be left to search")
 
 
-def check_fixed_for(task: TaskFacts, fixed: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if ``task`` cannot train with what is ``fixed``."""
+def check_fixed_for(task: TaskFacts, baseline: Settings, fixed: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if ``task``, whose own settings are ``baseline``, cannot train with what is ``fixed``."""
     for name, value, reason in task.left_out:
-        own = task.current.get(name, BY_NAME[name].neutral)
-        if name in fixed and fixed[name] != own and value in (None, fixed[name]):
+        if name in fixed and fixed[name] != getattr(baseline, name) and value in (None, fixed[name]):
             raise UsageError(f"--fix {name}={fixed[name]}: {reason}")
     processes = fixed.get("processes", 1)
-    if task.why_not_several is not None and processes not in (1, task.current.get("processes", 1)):
+    if task.why_not_several is not None and processes not in (1, baseline.processes):
         raise UsageError(f"--fix processes={processes}: {task.why_not_several}")
 
 

@@ -107,8 +107,8 @@ def _run_phases(host: _Host) -> Result:
     options = host.options
     gflops = _matrix_rates(host)
     task = _probe_run(host)
-    check_fixed_for(task, options.fix or {})
     state = host.state
+    check_fixed_for(task, state.baseline, options.fix or {})
     given_up = _baseline(host, task)
     comparison = Comparison(state.baseline, lambda s: state.bench.compare(s, state.schedule.deadline), host.inventory)
     context = Context(

@@ -12,6 +12,8 @@ from autotune.knobs.fixed import check_fixed, check_fixed_for, check_fixed_on, r
 from autotune.probes.facts import Backend
 from benchmarks.simulation.simulator import context, inventory
 
+OWN = context(inventory(8, 8), 32).baseline
+
 
 @pytest.mark.parametrize(
     ("text", "name", "value"),
@@ -87,12 +89,14 @@ class TestCheckPins:
     def test_processes_of_a_task_that_has_none_are_refused(self) -> None:
         alone = replace(context(inventory(8, 8), 32).task, why_not_several="each process would train on its own")
         with pytest.raises(UsageError, match="--fix processes=2: each process would train on its own"):
-            check_fixed_for(alone, {"processes": 2})
-        check_fixed_for(alone, {"processes": 1, "threads": 2})
-        check_fixed_for(replace(alone, why_not_several=None), {"processes": 2})
+            check_fixed_for(alone, OWN, {"processes": 2})
+        check_fixed_for(alone, OWN, {"processes": 1, "threads": 2})
+        check_fixed_for(replace(alone, why_not_several=None), OWN, {"processes": 2})
 
     def test_what_the_script_leaves_no_choice_of_is_refused(self) -> None:
-        task = replace(context(inventory(8, 8), 32).task, left_out=(("num_workers", None, "no loader was seen"),))
+        why = "no loader was seen"
+        left_out = (("num_workers", None, why), ("batch_size", None, why))
+        task = replace(context(inventory(8, 8), 32).task, left_out=left_out)
         with pytest.raises(UsageError, match="--fix num_workers=2: no loader was seen"):
-            check_fixed_for(task, {"num_workers": 2})
-        check_fixed_for(task, {"num_workers": 0, "threads": 2})
+            check_fixed_for(task, OWN, {"num_workers": 2})
+        check_fixed_for(task, OWN, {"num_workers": 0, "threads": 2, "batch_size": OWN.batch_size})
