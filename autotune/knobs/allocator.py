@@ -22,7 +22,7 @@ GLIBC_VARIABLES = {f"MALLOC_{name}_": str(size) for name, size in GLIBC_KEEPS.it
 GLIBC_STARTS_WITH = {"MMAP_THRESHOLD": 128 * 1024, "TRIM_THRESHOLD": 128 * 1024, "TOP_PAD": 0}
 """glibc raises the first two by itself as long as nobody has set them, and not after that."""
 GLIBC_RAISES_TO = 2**25
-"""glibc raises them as far as this and twice this, each time that a larger mapped block is freed."""
+"""glibc raises them by itself up to this and twice this: to the size of the largest mapped block that was freed."""
 NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 """Parameters of ``mallopt`` (glibc's ``malloc.h``)."""
 
@@ -88,9 +88,9 @@ def _mallopt(sizes: dict[str, int]) -> list[str]:
 
 
 def raise_thresholds() -> None:
-    """Free one block that is as large as glibc learns from: freed memory is then kept as long as it ever is by default.
+    """Free one large block: from then on glibc by default keeps as much freed memory as it ever does.
 
-    A run comes there with its first evaluation; a trial, which has none, would map its memory afresh at each step.
+    A run does so in its first evaluation. A trial has none, and would ask the kernel for memory at each step.
     """
     glibc = ctypes.CDLL(None)
     glibc.malloc.restype, glibc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
