@@ -12,7 +12,7 @@ from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.runtime.session import load
-    from autotune.tuning.from_python import tune
+    from autotune.tuning.run import tune
 
 __version__ = VERSION
 __all__ = ["__version__", "load", "tune"]
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "tune":
-        from autotune.tuning.from_python import tune
+        from autotune.tuning.run import tune
 
         return tune
     raise AttributeError(f"module 'autotune' has no attribute {name!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -95,7 +96,7 @@ def tune(
 ) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.fixed import read_fixed
+    from autotune.knobs.stated import read_fixed
     from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
 
@@ -129,7 +130,7 @@ def _tune(target: Target, wishes: Options, started: float, report: Path | None, 
 
     with live_view(wishes.seconds(), started) as observe:
         result = run.run(target, wishes, observe, started)
-    script = _started(target)
+    script = shlex.join(target.line or target.words) if isinstance(target, Script) else "train.py"
     say(words.text(result.profile, result.inventory, result.path, result.load, script=script))
     if result.note:
         say(f"{result.note}\nThe profile is in {result.path}.")
@@ -137,15 +138,6 @@ def _tune(target: Target, wishes: Options, started: float, report: Path | None, 
         say(cli_profiles.write_report(result.profile, result.path, report, script=script))
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
-
-
-def _started(target: Target) -> str:
-    """Return how the user starts the training script, without Python."""
-    import shlex
-
-    if not isinstance(target, Script):
-        return "train.py"
-    return shlex.join(target.line or target.words)
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
@@ -206,20 +198,22 @@ def run(
     task: Annotated[
         str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
     ] = None,
-    nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
-    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
+    nproc: Annotated[int | None, typer.Option(min=1, help="Processes on each machine; else the profile's.")] = None,
+    nnodes: Annotated[int, typer.Option(min=1, help="Machines that train together; start this on each.")] = 1,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
-    from autotune.launch.command import check_slurm, from_options
+    from autotune.launch.command import check_slurm
 
-    cluster = from_options(nnodes, rdzv_endpoint)
+    if rdzv_endpoint is not None and nnodes == 1:
+        raise UsageError("--rdzv-endpoint: say also how many machines meet there, with --nnodes")
     check_slurm(os.environ)
     found = line.script(script, context.args, module=module)
     from autotune.launch.prepare import Wishes, prepare
 
-    launch = prepare(found, Wishes(profile=profile, level=level, task=task, processes=nproc, cluster=cluster))
+    wishes = Wishes(profile=profile, level=level, task=task, processes=nproc, nodes=nnodes, endpoint=rdzv_endpoint)
+    launch = prepare(found, wishes)
     for note in launch.notes:
         say(note)
     if dry_run:
@@ -259,8 +253,6 @@ def check(
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    import shlex
-
     from autotune.trial.target import write_task
 
     write_task(path)

@@ -99,36 +99,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask on the terminal, unless ``yes``.
+def confirm(question: str) -> None:
+    """Ask on the terminal.
 
     Raises:
         UsageError: the answer is no, or there is nobody to ask.
     """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} There is nobody to ask: give --yes")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed")
+    answer = ""
+    if sys.stdin.isatty():
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    if answer.strip().lower() not in ("y", "yes"):
+        raise UsageError(f"{question} Nobody said yes (--yes does): nothing was changed")
 
 
 def prepare_streams() -> None:
-    """Open streams that are closed, and let bytes that are no text be written: paths need not be text."""
-    _open_closed()
+    """Open streams that are closed, and let bytes that are no text be written: paths need not be text.
+
+    Words for a closed stream would go to a file or socket that happened to get its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: the stream's own
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _open_closed() -> None:
-    """Open closed standard streams: else their words go to a file or socket that happened to get the descriptor."""
-    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != descriptor:
-                os.dup2(opened, descriptor)
-                os.close(opened)
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # to the end

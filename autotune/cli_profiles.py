@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +15,10 @@ from autotune.errors import NothingUsable, ProfileError, UsageError
 
 if TYPE_CHECKING:
     from autotune.profiles.format import Profile
-    from autotune.profiles.registry import Match
+    from autotune.profiles.match import Match
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 REPORT = re.compile(rb"\A\s*<")
 """The start of every report."""
 NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
@@ -178,7 +176,7 @@ def push(
     found = file.read(profile)
     _check_shareable(found, profile)
     there = registry.Registry(_registries(to, "--to")[0])
-    own = places.file_name(found.target.name)
+    own = places.file_names(found.target.name)[0]
     name, text = f"{places.safe_name(found.key)}/{own}", file.dump(found, own)
     where = there.source(name)
     there.check_writable()
@@ -211,7 +209,7 @@ def pull(
     source: Annotated[str | None, typer.Option("--from", help="Folder or URL; else AUTOTUNE_PROFILES.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to write to; else the user's own.")] = None,
     sha256: Annotated[str | None, typer.Option(help="Digest that the file must have.")] = None,
-    yes: YesOption = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
     from autotune.profiles import file, places, registry
@@ -232,7 +230,8 @@ def pull(
     say(f"{shown}: {found.target.name} on {found.key}, sha256 {digest}")
     if path.exists():
         say(words.diff(file.read(path), found, ("here", "pulled")))
-    confirm(f"Write {path}?", yes)
+    if not yes:
+        confirm(f"Write {path}?")
     try:
         print(file.write(path, found))
     except ProfileError as error:
@@ -260,7 +259,7 @@ def _best(target: str | None, source: str | None) -> Match:
     notes = [*missing, *found.notes]
     if found.best is None:
         raise NothingUsable("; ".join([found.reason, *notes]))
-    for note in filter(None, [found.best.comparison.sentence, *notes]):
+    for note in filter(None, [found.best.sentence, *notes]):
         say(note)
     return found.best
 
@@ -273,7 +272,7 @@ def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
     """
     from autotune.profiles import places
 
-    found = places.named_places(os.environ)
+    found = places.named_places()
     if text is not None:
         found = (places.place(text),) if text.strip() else ()
     if not found:

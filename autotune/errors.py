@@ -1,4 +1,4 @@
-"""Every error the tuner raises on purpose.
+"""Every error the tuner raises on purpose, and what several messages share.
 
     AutotuneError              what happened, where, what to do; printed without a traceback
     ├── UsageError             exit 2: the command line or the task file's contract is off
@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -82,3 +84,13 @@ class Interrupted(BaseException):
     def __init__(self, signal: int, saved: Path | None = None) -> None:
         super().__init__(f"interrupted by signal {signal}")
         self.signal, self.saved = signal, saved
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean X?`` to append to a message; empty if no name in ``known`` is spelt like ``name``."""
+    return "".join(f"; did you mean {found}?" for found in difflib.get_close_matches(name, sorted(set(known)), n=1))
+
+
+def cut(line: str, width: int) -> str:
+    """Return ``line``, or its start with ``...`` if it is longer than ``width`` characters."""
+    return line if len(line) <= width else line[: width - 3].rstrip() + "..."

@@ -6,26 +6,23 @@ A knob that a target has no words for is shown as plain PyTorch code, in a comme
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, did_you_mean
 from autotune.knobs import binding
 from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Count, Knob, Plan
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
-from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
 from autotune.report.result import batch_note
 
-STARTED = ["python", "-m", TORCHRUN_MODULE]
 VARIABLES = ("threads", "omp_wait_policy", "allocator", "malloc")
 """Knobs that variables of a shell express."""
 LOADER = ("num_workers", "prefetch_factor", "worker_start", "pin_memory", "batch_size")
@@ -36,38 +33,11 @@ TRAINER_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed",
 OPTIM = {
     "default": 'optim="adamw_torch" is AdamW that way; without it Trainer takes the fused one',
     "foreach": "optim has no name for it: Trainer(optimizers=(AdamW(..., foreach=True), None))",
+    "fused": "optim is for AdamW, Trainer's own optimizer: leave it out if you use another",
 }
-"""Why Transformers' ``optim``, which also names the optimizer, does not express an implementation."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """Settings in the words of a target.
-
-    Attributes:
-        lines: to paste.
-        knobs: what the lines express.
-        notes: what else to do for a knob, by name.
-    """
-
-    lines: list[str]
-    knobs: tuple[str, ...]
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Target:
-    """One launcher or trainer.
-
-    Attributes:
-        name: as ``--to`` takes it.
-        what: what it prints, for people.
-        write: puts a plan in its words.
-    """
-
-    name: str
-    what: str
-    write: Callable[[Plan], Text]
+"""How Transformers' ``optim``, which also names the optimizer, expresses an implementation."""
+Text = tuple[list[str], tuple[str, ...]]
+"""Lines to paste, and the knobs that they express."""
 
 
 def exported(path: Path, level: str | None, to: str) -> str:
@@ -76,18 +46,21 @@ def exported(path: Path, level: str | None, to: str) -> str:
     Raises:
         UsageError: no such target, or no such level.
     """
-    target, profile = target_of(to), read(path)
+    if to not in TARGETS:
+        hint = did_you_mean(to.lower(), TARGETS)
+        raise UsageError(f"--to {to}: no such target; targets are {', '.join(TARGETS)}{hint}")
+    profile = read(path)
     name = profile.checked_level(level)
     inventory = probe()
     wanted, grown = for_this_machine(profile, name, inventory)
     settings, notes = clamp(wanted, inventory)
     head = [
-        f"level {name} of {path} ({profile.target.name}): {target.what}",
+        f"level {name} of {path} ({profile.target.name}): {TARGETS[to][0]}",
         *grown,
         *notes,
         *filter(None, [batch_note(profile, profile.levels[name])]),
     ]
-    return text(target, plan_of(settings, profile.target.device, inventory), head)
+    return text(to, plan_of(settings, profile.target.device, inventory), head)
 
 
 def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
@@ -97,55 +70,42 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     started = settings.but(backend=exchange)
     added = environment(started, inventory, {})
     words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
-    words = ["torchrun", *words[3:]] if words[:3] == STARTED else words
     malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
     return Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
         environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **malloc},
-        missing=dict(added.not_applied),
-        command=shlex.join(words),
+        missing=added.not_applied,
+        command=shlex.join(words).replace(f"python -m {TORCHRUN_MODULE}", "torchrun"),
         exchange=exchange,
     )
 
 
-def target_of(name: str) -> Target:
-    """Return the target called ``name``.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if name in TARGETS:
-        return TARGETS[name]
-    hint = did_you_mean(name.lower(), TARGETS)
-    raise UsageError(f"--to {name}: no such target; targets are {', '.join(TARGETS)}{hint}")
-
-
-def text(target: Target, plan: Plan, head: Iterable[str]) -> str:
+def text(to: str, plan: Plan, head: Iterable[str]) -> str:
     """Return what to paste, with comments around it. Every knob is expressed, or named with the reason.
 
     Args:
-        target: what it is for.
+        to: the target's name.
         plan: what is exported.
         head: lines that stand first, as comments.
     """
-    found = target.write(plan)
-    notes = {**found.notes, **plan.missing}
+    what, write = TARGETS[to]
+    lines, knobs = write(plan)
+    moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]
+    notes = {knob.name: knob.plain(plan) for knob in moved if knob.name not in knobs} | dict(plan.missing)
     if plan.exchange != plan.settings.backend:
         notes["backend"] = (
             f"torchrun starts {plan.exchange}, whose rate was not measured here;"
             f" autotune run starts {plan.settings.backend} as measured"
         )
-    moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]
-    notes = {knob.name: knob.plain(plan) for knob in moved if knob.name not in found.knobs} | notes
     by_hand = [f"#   {name}={getattr(plan.settings, name)}: {notes[name]}" for name in BY_NAME if name in notes]
     idle = [knob.name for knob in KNOBS if knob not in moved and knob.name not in notes]
     return "\n".join(
         [
             *(f"# {words}" for words in head),
-            *found.lines,
-            *([f"# Not in {target.what}, so by hand:", *by_hand] if by_hand else []),
+            *lines,
+            *([f"# Not in {what}, so by hand:", *by_hand] if by_hand else []),
             *([f"# As PyTorch does by itself: {', '.join(idle)}"] if idle else []),
         ]
     )
@@ -162,11 +122,11 @@ def _idle(knob: Knob, settings: Settings) -> bool:
 
 
 def _env(plan: Plan) -> Text:
-    return Text([f"export {each}" for each in _variables(plan)], VARIABLES)
+    return [f"export {each}" for each in _variables(plan)], VARIABLES
 
 
 def _torchrun(plan: Plan) -> Text:
-    return Text([" ".join([*_variables(plan), plan.command])], (*VARIABLES, "processes", "binding"))
+    return [" ".join([*_variables(plan), plan.command])], (*VARIABLES, "processes", "binding")
 
 
 def _accelerate(plan: Plan) -> Text:
@@ -179,7 +139,7 @@ def _accelerate(plan: Plan) -> Text:
             variables |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": settings.compile}
         own = (f"{name}={value}" for name, value in variables.items())
         why = "# `accelerate launch` starts several CPU processes only over MPI; torchrun starts them too:"
-        return Text([why, " ".join([*_variables(plan), *own, plan.command])], (*knobs, "binding"))
+        return [why, " ".join([*_variables(plan), *own, plan.command])], (*knobs, "binding")
     options = f"--config_file accelerate.yaml --num_cpu_threads_per_process {settings.threads}"
     dynamo = ["dynamo_config:", "  dynamo_backend: INDUCTOR", f"  dynamo_mode: {settings.compile}"]
     lines = [
@@ -196,7 +156,7 @@ def _accelerate(plan: Plan) -> Text:
         *(dynamo if settings.compile != "off" else []),
         f"mixed_precision: '{mixed}'",
     ]
-    return Text(lines, knobs)
+    return lines, knobs
 
 
 def _lightning(plan: Plan) -> Text:
@@ -224,7 +184,7 @@ def _lightning(plan: Plan) -> Text:
         *_call("loader_arguments = dict", [f"{name}={value!r}" for name, value in _loader(settings).items()]),
     ]
     knobs = ("processes", "threads", "interop_threads", "backend", *LOADER, "cudnn_benchmark")
-    return Text(lines, (*knobs, "precision", "matmul_precision"))
+    return lines, (*knobs, "precision", "matmul_precision")
 
 
 def _transformers(plan: Plan) -> Text:
@@ -245,10 +205,9 @@ def _transformers(plan: Plan) -> Text:
         *(["torch_compile=True", f'torch_compile_mode="{settings.compile}"'] if settings.compile != "off" else []),
         *([f"{settings.precision}=True"] if settings.precision != "fp32" else []),
     ]
-    adamw = "# optim is for AdamW, Trainer's own optimizer: leave it out if you use another"
     lines = [
         *([f"# Start with: {start}"] if start else []),
-        *([adamw] if optim == "fused" else []),
+        f"# optimizer_impl={optim}: {OPTIM[optim]}",
         "import torch",
         "from transformers import TrainingArguments",
         "",
@@ -256,8 +215,7 @@ def _transformers(plan: Plan) -> Text:
         *_call("arguments = TrainingArguments", arguments),
     ]
     knobs = ("processes", "threads", "interop_threads", "backend", "binding", *LOADER, "optimizer_impl")
-    notes = {"optimizer_impl": OPTIM[optim]} if optim in OPTIM else {}
-    return Text(lines, (*knobs, "cudnn_benchmark", "compile", "precision", "matmul_precision"), notes)
+    return lines, (*knobs, "cudnn_benchmark", "compile", "precision", "matmul_precision")
 
 
 def _variables(plan: Plan) -> list[str]:
@@ -284,13 +242,11 @@ def _call(name: str, arguments: Iterable[str]) -> list[str]:
     return [f"{name}(", *(f"    {each}," for each in arguments), ")"]
 
 
-TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (
-        Target("env", "variables of a shell", _env),
-        Target("torchrun", "torchrun's command line", _torchrun),
-        Target("accelerate", "Accelerate", _accelerate),
-        Target("lightning", "arguments of Lightning's Trainer and of a DataLoader", _lightning),
-        Target("transformers", "Transformers' TrainingArguments", _transformers),
-    )
+TARGETS: dict[str, tuple[str, Callable[[Plan], Text]]] = {
+    "env": ("variables of a shell", _env),
+    "torchrun": ("torchrun's command line", _torchrun),
+    "accelerate": ("Accelerate", _accelerate),
+    "lightning": ("arguments of Lightning's Trainer and of a DataLoader", _lightning),
+    "transformers": ("Transformers' TrainingArguments", _transformers),
 }
+"""By the name that ``--to`` takes: what is printed, for people, and what puts a plan in its words."""

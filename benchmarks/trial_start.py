@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.stated import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment

@@ -1,11 +1,10 @@
-"""Put a real tuning run, and the knob table, into the documents.
+"""Put a real tuning run into the documents.
 
     autotune tune examples/jpeg_folder.py --profile run.yaml 2> run.txt
     python docs/render.py run.txt
 
 The final text becomes `docs/images/tune.txt`, the picture `docs/images/tune.svg` and the README's result block. Without
-arguments picture and block are made again from `docs/images/tune.txt`, and the table of `docs/knobs.md` from the code.
-They are never edited by hand.
+arguments picture and block are made again from `docs/images/tune.txt`. They are never edited by hand.
 """
 
 from __future__ import annotations
@@ -18,14 +17,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autotune.knobs.settings import KNOBS
-
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "docs" / "images" / "tune.txt"
 PICTURE = ROOT / "docs" / "images" / "tune.svg"
 README = ROOT / "README.md"
-KNOBS_PAGE = ROOT / "docs" / "knobs.md"
-KNOB_TABLE = re.compile(r"(?s)(<!-- knobs:begin -->\n).*?(<!-- knobs:end -->)")
 HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 FIRST = 10
 """Lines of a run that stand before the fold."""
@@ -63,21 +58,9 @@ def block(text: str) -> str:
     )
 
 
-def knob_table() -> str:
-    """One row for each knob."""
-    head = "| knob | what it is | level | applied | tried on this machine |\n|---|---|---|---|---|\n"
-    rows = (f"| `{k.name}` | {k.what} | {k.level} | {k.applied} | {k.offered} |\n" for k in KNOBS)
-    return head + "".join(rows)
-
-
 def filled(readme: str, text: str) -> str:
     """``readme`` with its result block made from ``text``."""
     return BLOCK.sub(lambda found: found[1] + block(text) + found[2], readme)
-
-
-def with_knobs(page: str) -> str:
-    """``page`` with the knob table of the code."""
-    return KNOB_TABLE.sub(lambda found: found[1] + knob_table() + found[2], page)
 
 
 def final_text(output: str) -> str:
@@ -92,7 +75,6 @@ def main() -> None:
     TEXT.write_text(text, "utf-8")
     PICTURE.write_text(svg(text), "utf-8")
     README.write_text(filled(README.read_text("utf-8"), text), "utf-8")
-    KNOBS_PAGE.write_text(with_knobs(KNOBS_PAGE.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

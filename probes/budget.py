@@ -100,7 +100,7 @@ def _cpuset(system: System) -> frozenset[int]:
 
 def _cores(logical: list[LogicalCpu]) -> int:
     """Return the number of physical cores."""
-    return len({(cpu.package, cpu.core) for cpu in logical})
+    return len({cpu.core for cpu in logical})
 
 
 def _limit(online: set[int], cpuset: frozenset[int], allowed: set[int], quota: float | None) -> str:
@@ -116,40 +116,24 @@ def _limit(online: set[int], cpuset: frozenset[int], allowed: set[int], quota: f
 # Control groups -------------------------------------------------------------------------------------------------------
 
 
-def parse_membership(text: str) -> dict[str, str]:
-    """Read ``/proc/self/cgroup`` as controller -> path; version 2 has the empty controller name."""
-    lines = re.findall(r"^\d+:([^:\n]*):(.*)$", text, re.MULTILINE)
-    return {controller: path for controllers, path in lines for controller in controllers.split(",")}
-
-
-def parse_mounts(text: str, filesystem: str, controller: str) -> list[tuple[str, str]]:
-    """Read ``/proc/self/mountinfo``: which part of a file system is seen where, for control groups of one kind.
-
-    Args:
-        text: of the file; lines that do not read as mounts are left out.
-        filesystem: ``cgroup`` or ``cgroup2``.
-        controller: that the mount shows; empty for all.
-    """
-    mounts = []
-    for line in text.splitlines():
-        left, _, right = line.partition(" - ")
-        before, after = left.split(), right.split()
-        options = after[-1].split(",") if after else []
-        if len(before) > 4 and after[:1] == [filesystem] and (not controller or controller in options):
-            mounts.append((before[3], before[4]))
-    return mounts
-
-
 def ancestors(system: System, controller: str) -> tuple[Group, ...]:
     """Return this process's group for a controller and every visible ancestor, innermost first, if any."""
-    membership = parse_membership(system.read("/proc/self/cgroup") or "")
-    text = system.read("/proc/self/mountinfo") or ""
+    lines = re.findall(r"^\d+:([^:\n]*):(.*)$", system.read("/proc/self/cgroup") or "", re.MULTILINE)
+    membership = {name: path for names, path in lines for name in names.split(",")}  # version 2 has the empty name
     # On hybrid hosts version 1 owns the controllers it lists, so it is asked first.
     for version, name, filesystem in ((1, controller, "cgroup"), (2, "", "cgroup2")):
-        mounts = parse_mounts(text, filesystem, name)
+        mounts = _mounts(system, filesystem, name)
         if name in membership and mounts:
             return tuple(Group(folder, version) for folder in _folders(system, mounts, membership[name]))
     return ()
+
+
+def _mounts(system: System, filesystem: str, controller: str) -> list[tuple[str, str]]:
+    """Return which part of a file system is seen where, for control groups of one kind; of all controllers if empty."""
+    text = system.read("/proc/self/mountinfo") or ""
+    found = re.findall(r"^\S+ \S+ \S+ (\S+) (\S+) .* - (\S+) \S+ (\S+)$", text, re.MULTILINE)
+    mounts = [(root, point, options.split(",")) for root, point, kind, options in found if kind == filesystem]
+    return [(root, point) for root, point, options in mounts if not controller or controller in options]
 
 
 def _folders(system: System, mounts: list[tuple[str, str]], path: str) -> list[str]:

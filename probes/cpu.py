@@ -19,12 +19,12 @@ from autotune.probes.system import System
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 
-_UNITS = (("amx", "amx_"), ("avx512-bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"), ("avx", "avx"))
-"""Vector and matrix units of x86, widest first, and how a flag starts that only processors with this unit have."""
+_UNITS = ("amx", "avx512-bf16", "avx512-vnni", "avx512", "avx2", "avx")
+"""Vector and matrix units of x86, widest first. Only processors with one have a flag that starts so, with ``_``."""
 
 _AMD_0X17, _AMD_0X19, _AMD_0X1A, _INTEL = ("amd", 0x17), ("amd", 0x19), ("amd", 0x1A), ("intel", 6)
 _X86: tuple[tuple[str, tuple[str, int], str, Sequence[int]], ...] = (
-    # design, vendor and family, its widest unit, models
+    # design, vendor and family, its widest unit, models; 0x55 is three generations of servers
     ("zen1", _AMD_0X17, "avx2", (*range(0x30), *range(0x50, 0x60))),
     ("zen2", _AMD_0X17, "avx2", (*range(0x30, 0x50), *range(0x60, 0x80), *range(0x90, 0xB0))),
     ("zen3", _AMD_0X19, "avx2", (*range(0x10), *range(0x20, 0x60))),
@@ -46,16 +46,17 @@ _X86: tuple[tuple[str, tuple[str, int], str, Sequence[int]], ...] = (
     ("lunar-lake", _INTEL, "avx2", (0xBD,)),
     ("arrow-lake", _INTEL, "avx2", (0xB5, 0xC5, 0xC6)),
     ("sierra-forest", _INTEL, "avx2", (0xAF,)),
-    ("ice-lake", _INTEL, "avx512", (0x7D, 0x7E)),
-    ("ice-lake-sp", _INTEL, "avx512", (0x6A, 0x6C)),
-    ("tiger-lake", _INTEL, "avx512", (0x8C, 0x8D)),
-    ("rocket-lake", _INTEL, "avx512", (0xA7,)),
+    ("skylake-sp", _INTEL, "avx512", (0x55,)),
+    ("cascade-lake", _INTEL, "avx512-vnni", (0x55,)),
+    ("cooper-lake", _INTEL, "avx512-bf16", (0x55,)),
+    ("ice-lake", _INTEL, "avx512-vnni", (0x7D, 0x7E)),
+    ("ice-lake-sp", _INTEL, "avx512-vnni", (0x6A, 0x6C)),
+    ("tiger-lake", _INTEL, "avx512-vnni", (0x8C, 0x8D)),
+    ("rocket-lake", _INTEL, "avx512-vnni", (0xA7,)),
     ("sapphire-rapids", _INTEL, "amx", (0x8F,)),
     ("emerald-rapids", _INTEL, "amx", (0xCF,)),
     ("granite-rapids", _INTEL, "amx", (0xAD, 0xAE)),
 )
-_STEPPINGS_OF_0X55 = ((4, "skylake-sp", "avx512"), (7, "cascade-lake", "avx512"), (15, "cooper-lake", "avx512-bf16"))
-"""One model number for three generations of servers: last stepping, design, widest unit."""
 
 _ARM: dict[tuple[int, int], str] = {
     (0x41, 0xD0C): "neoverse-n1",
@@ -84,8 +85,7 @@ def probe(system: System) -> Cpu:
     """Return the processors that the kernel shows, whether or not this process may use them."""
     if system.platform == "darwin":
         return _on_mac(system)
-    records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
-    first = records[0] if records else {}
+    first = _pairs((system.read("/proc/cpuinfo") or "").split("\n\n")[0])
     vendor, family = identify(first)
     nodes = numa_nodes(system)
     return Cpu(
@@ -94,17 +94,16 @@ def probe(system: System) -> Cpu:
         family=family,
         architecture=system.machine,
         features=features(first),
-        logical=_logical(system, nodes, records),
+        logical=_logical(system, nodes),
         nodes=nodes,
     )
 
 
 def _on_mac(system: System) -> Cpu:
     """Ask ``sysctl`` about an Apple processor. Its efficiency cores (perflevel1) come first. PyTorch has left Intel."""
-    lines = system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout.splitlines()
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    facts = _pairs(system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout)
     brand = facts.get("machdep.cpu.brand_string", "unknown")
-    online = _number(facts.get("hw.logicalcpu"), len(system.affinity()))
+    online = _number(facts.get("hw.logicalcpu")) or len(system.affinity())
     slow = _number(facts.get("hw.perflevel1.logicalcpu"))
     kinds = ["efficiency"] * slow + ["performance" if slow else "uniform"] * (online - slow)
     known = ["asimd", *(name for name in ("BF16", "I8MM", "SME") if facts.get(f"hw.optional.arm.FEAT_{name}") == "1")]
@@ -137,46 +136,32 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def parse_cpuinfo(text: str) -> list[dict[str, str]]:
-    """Read ``/proc/cpuinfo`` as one dictionary per processor (a machine-wide block at the end is left out)."""
-    blocks = [
-        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
-        for block in re.split(r"\n\s*\n", text)
-    ]
-    return [block for block in blocks if "processor" in block]
-
-
 def numa_nodes(system: System) -> tuple[NumaNode, ...]:
     """Return the NUMA nodes by id; none if the kernel shows none."""
     ids = sorted(int(name[4:]) for name in system.list(_NODES) if re.fullmatch(r"node\d+", name))
     return tuple(NumaNode(node, parse_cpu_list(system.read(f"{_NODES}/node{node}/cpulist") or "")) for node in ids)
 
 
-def _logical(system: System, nodes: Iterable[NumaNode], records: Iterable[Mapping[str, str]]) -> tuple[LogicalCpu, ...]:
+def _logical(system: System, nodes: Iterable[NumaNode]) -> tuple[LogicalCpu, ...]:
     """Return the online logical CPUs by id."""
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
-    shown = {record["processor"]: record for record in records}
     ids = online_cpus(system)
     kinds = _kinds(system, ids)
-    return tuple(LogicalCpu(id, *_place(system, id, shown.get(str(id), {})), node_of.get(id), kinds[id]) for id in ids)
+    return tuple(LogicalCpu(id, *_place(system, id), node_of.get(id), kinds[id]) for id in ids)
 
 
-def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int]:
-    """Return package and core of a CPU. A core goes by its first SMT sibling: kernels number cores in several ways.
-
-    Without sysfs (sandboxes) ``/proc/cpuinfo`` answers.
-    """
+def _place(system: System, cpu: int) -> tuple[int, int]:
+    """Return package and core of a CPU. A core goes by its first SMT sibling: kernels number cores in several ways."""
     folder = f"{_CPUS}/cpu{cpu}/topology"
-    package = _number(system.read(f"{folder}/physical_package_id") or record.get("physical id"), 0)
-    siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or "")
-    return max(package, 0), siblings[0] if siblings else _number(record.get("core id"), cpu)
+    siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or str(cpu))
+    return max(0, _number(system.read(f"{folder}/physical_package_id"))), siblings[0]
 
 
 def _kinds(system: System, ids: Iterable[int]) -> dict[int, str]:
     """Tell performance from efficiency cores if the kernel has two kinds (Intel by PMU, Arm by capacity)."""
     slow = set(parse_cpu_list(system.read("/sys/devices/cpu_atom/cpus") or ""))
     if system.machine == "aarch64":
-        capacity = {cpu: _number(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity"), 0) for cpu in ids}
+        capacity = {cpu: _number(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity")) for cpu in ids}
         # Three tiers exist; the middle one is still a big core.
         slow = {cpu for cpu in ids if 0 < capacity[cpu] < max(capacity.values()) / 2}
     if not slow or slow.issuperset(ids):
@@ -190,7 +175,7 @@ def _kinds(system: System, ids: Iterable[int]) -> dict[int, str]:
 def identify(record: Mapping[str, str]) -> tuple[str, str]:
     """Return vendor and family slug of one processor record of ``/proc/cpuinfo``."""
     if "CPU implementer" in record:
-        implementer, part = _number(record["CPU implementer"]), _number(record.get("CPU part", ""))
+        implementer, part = _number(record["CPU implementer"]), _number(record.get("CPU part"))
         vendor = "apple" if implementer == 0x61 else "arm"
         return vendor, _ARM.get((implementer, part), f"implementer{implementer:#x}-part{part:#x}")
     if "vendor_id" in record and "cpu family" in record:
@@ -208,30 +193,16 @@ def features(record: Mapping[str, str]) -> tuple[str, ...]:
 def _x86(record: Mapping[str, str]) -> tuple[str, str]:
     """Go by the features if a hypervisor shows the model number of one design and the features of another."""
     vendor = _X86_VENDORS.get(record["vendor_id"], "unknown")
-    family, model = _number(record["cpu family"]), _number(record.get("model", ""))
-    design = _design(vendor, family, model, _number(record.get("stepping", "")))
-    if design is None:
+    family, model = _number(record["cpu family"]), _number(record.get("model"))
+    designs = {unit: name for name, its, unit, models in _X86 if its == (vendor, family) and model in models}
+    if not designs:
         return vendor, f"family{family}-model{model}"
-    name, unit = design
-    shown = _widest_unit(record.get("flags", ""))
-    if shown not in (None, unit):
+    words = record.get("flags", "").split()
+    units = (unit for unit in _UNITS if any(word.startswith(unit.replace("-", "_")) for word in words))
+    shown = next(units, "sse") if words else next(iter(designs))
+    if shown not in designs:
         return vendor, shown
-    return vendor, _product_line(record.get("model name", "")) + name
-
-
-def _widest_unit(flags: str) -> str | None:
-    """Return the widest unit that the flags show; None if there are no flags at all."""
-    words = flags.split()
-    units = (unit for unit, start in _UNITS if any(word.startswith(start) for word in words))
-    return next(units, "sse" if words else None)
-
-
-def _design(vendor: str, family: int, model: int, stepping: int) -> tuple[str, str] | None:
-    """Return a design and its widest unit; None if the model is in no table."""
-    if (vendor, family, model) == (*_INTEL, 0x55):
-        return next(((name, unit) for last, name, unit in _STEPPINGS_OF_0X55 if stepping <= last), None)
-    maker = vendor, family
-    return next(((name, unit) for name, its, unit, models in _X86 if its == maker and model in models), None)
+    return vendor, _product_line(record.get("model name", "")) + designs[shown]
 
 
 def _product_line(name: str) -> str:
@@ -240,9 +211,14 @@ def _product_line(name: str) -> str:
     return f"{line[0]}-" if line else ""
 
 
-def _number(text: str | None, default: int = 0) -> int:
-    """Read a decimal or 0x number; ``default`` if it is neither. 0 is in no table."""
+def _pairs(text: str) -> dict[str, str]:
+    """Read lines ``key: value``."""
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _number(text: str | None) -> int:
+    """Read a decimal or 0x number; 0, which is in no table, for anything else."""
     try:
         return int(text or "", 0)
     except ValueError:
-        return default
+        return 0

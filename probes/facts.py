@@ -17,7 +17,7 @@ class LogicalCpu:
     id: int
     package: int
     core: int
-    """The id of the core's first logical CPU; without sysfs the kernel's number, unique within its package only."""
+    """The id of the core's first logical CPU."""
     node: int | None
     kind: str = "uniform"
 
@@ -57,7 +57,7 @@ class Cpu:
     @property
     def cores(self) -> int:
         """Return the number of physical cores."""
-        return len({(cpu.package, cpu.core) for cpu in self.logical}) or 1
+        return len({cpu.core for cpu in self.logical}) or 1
 
 
 @dataclass(frozen=True)

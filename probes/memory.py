@@ -9,8 +9,6 @@ from autotune.probes.budget import ancestors
 from autotune.probes.facts import Memory
 from autotune.probes.system import System
 
-_UNLIMITED = 1 << 60
-"""Version 1 writes "no limit" as 2**63 rounded down to a page."""
 _FILES = {
     # version of control groups: limits, usage, how sums over a group's children begin in memory.stat
     1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_"),
@@ -45,15 +43,13 @@ def probe(system: System) -> Memory:
 
 
 def oom_kills(system: System) -> int | None:
-    """Count the processes that the OOM killer has ended in this process's group and its visible ancestors.
+    """Count the processes that the OOM killer has ended in this process's group; None if there is no counter.
 
-    Only an increase is meaningful: version 2 counts a kill again in every ancestor. None if there is no counter.
+    The innermost group that counts them is asked; without one, the whole machine.
     """
     texts = [group.read(system, _KILLS[group.version]) for group in ancestors(system, "memory")]
-    counts = [count for count in map(_kill_count, texts) if count is not None]
-    if counts:
-        return sum(counts)
-    return _kill_count(system.read("/proc/vmstat"))  # no memory group at all: the whole machine's counter
+    lines = (re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE) for text in (*texts, system.read("/proc/vmstat")))
+    return next((int(line[1]) for line in lines if line), None)
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
@@ -74,23 +70,9 @@ def _group_limits(system: System) -> Iterator[tuple[int, int, str]]:
         stat = dict(re.findall(r"^(\w+) ([0-9]+)$", text, re.MULTILINE))
         # The kernel drops file cache and reclaimable slab before it kills.
         cache = [stat.get(prefix + name, 0) for name in ("inactive_file", "active_file", "slab_reclaimable")]
-        used = max(0, (_parse_bytes(group.read(system, usage)) or 0) - sum(map(int, cache)))
+        used = max(0, int(group.read(system, usage) or 0) - sum(map(int, cache)))
         texts = {name: group.read(system, name) for name in limits}
         texts["hierarchical_memory_limit"] = stat.get("hierarchical_memory_limit")
         for name, limit in texts.items():
-            most = _parse_bytes(limit)
-            if most is not None:
-                yield most, used, f"cgroup {name}"
-
-
-def _parse_bytes(text: str | None) -> int | None:
-    """Read a group's bytes; None for ``max``, version 1's sentinel, and what is no number."""
-    if text is None or not re.fullmatch(r"[0-9]{1,20}", text) or int(text) >= _UNLIMITED:
-        return None
-    return int(text)
-
-
-def _kill_count(text: str | None) -> int | None:
-    """Return the number in a line ``oom_kill N``; None if there is no such line."""
-    match = re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE)
-    return int(match[1]) if match else None
+            if limit and limit.isdecimal():
+                yield int(limit), used, f"cgroup {name}"

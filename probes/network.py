@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from autotune.probes.facts import Route
+
+ANY_PORT = 9
 
 
 def route(host: str) -> Route | None:
@@ -13,23 +16,10 @@ def route(host: str) -> Route | None:
 
     everywhere = psutil.net_if_addrs().items()
     own = {each.address.partition("%")[0]: name for name, addresses in everywhere for each in addresses}
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except OSError:  # the name does not resolve
-        return None
-    for address in (str(each[4][0]) for each in found):
-        source = _source(address)
-        if source is not None:
-            return Route(source, own.get(source), here=address in own)
+    with contextlib.suppress(OSError, UnicodeError):  # the name does not resolve
+        for family, *_, address in socket.getaddrinfo(host, ANY_PORT, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as unused:
+                unused.connect(address)
+                source = str(unused.getsockname()[0])
+                return Route(source, own.get(source), here=address[0] in own)
     return None
-
-
-def _source(address: str) -> str | None:
-    """Return the local address that packets to ``address`` would have; None if there is no route."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as unused:
-            unused.connect((address, 9))
-            return str(unused.getsockname()[0])
-    except OSError:
-        return None

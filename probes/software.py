@@ -44,11 +44,7 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
     try:
         facts = system.remember("software", _key(system), lambda: _facts(system))
     except ProbeError as error:
-        no = [False, f"PyTorch cannot be imported: {error}"]
-        facts = {
-            "software": {"python": "unknown", "compiler_reason": str(error)},
-            "backends": {"gloo": no, "nccl": no, "mpi": no, "ccl": no},
-        }
+        facts = {"software": {"python": "unknown", "compiler_reason": str(error)}, "backends": {}}
     return Software(
         platform=system.platform,
         backends=tuple(_backend(gpus, name, *verdict) for name, verdict in facts["backends"].items()),
@@ -68,12 +64,9 @@ def _backend(gpus: Sequence[Gpu], name: str, usable: bool, reason: str) -> Backe
 def matrix_rates(system: System) -> dict[str, float]:
     """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second, measured once
     per boot, mask and software; empty if that failed."""
-    variables = {name: system.env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND")}
-    machine = [system.boot_id(), sorted(system.affinity()), variables, system.env.get("LD_PRELOAD")]
-    key = [1, system.installed("torch"), system.python, *machine]
     try:
         child = [system.python, "-m", "autotune.probes.torch_facts", "rates"]
-        found = system.remember("rates", key, lambda: _answer(system, child, timeout=120))
+        found = system.remember("rates", _key(system), lambda: _answer(system, child, timeout=120))
     except ProbeError:
         return {}
     return {name: rate for name, rate in found.items() if rate is not None}

@@ -161,14 +161,12 @@ class System:
             return compute()
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
         path = folder / f"{name}-{digest}.json"
-        try:
-            found: Facts | None = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            found = None
-        if not isinstance(found, dict):
-            found = compute()
-            _save(path, found)
-        return found
+        with contextlib.suppress(OSError, ValueError):
+            if isinstance(found := json.loads(path.read_text(encoding="utf-8")), dict):
+                return found
+        facts = compute()
+        _save(path, facts)
+        return facts
 
 
 def _is_private(folder: Path) -> bool:
@@ -185,12 +183,10 @@ def _is_private(folder: Path) -> bool:
 
 def _save(path: Path, facts: Facts) -> None:
     """Write atomically. A failure is ignored: the facts are computed again next time."""
-    try:
+    with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
             json.dump(facts, file)
         os.replace(file.name, path)
         newest_first = sorted(path.parent.glob("*.json"), key=lambda found: found.stat().st_mtime, reverse=True)
         for old in newest_first[CACHE_ENTRIES:]:
             old.unlink()
-    except OSError:
-        pass

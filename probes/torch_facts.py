@@ -36,6 +36,7 @@ def installation() -> dict[str, Any]:
     except Exception as error:  # a broken installation raises anything from OSError to RuntimeError
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     name, reason = compiler()
+    nccl = distributed.is_available() and distributed.is_nccl_available()
     return {
         "software": {
             "python": platform.python_version(),
@@ -47,7 +48,10 @@ def installation() -> dict[str, Any]:
             "default_threads": torch.get_num_threads(),
             "default_interop_threads": torch.get_num_interop_threads(),
         },
-        "backends": {"gloo": gloo(distributed), "nccl": nccl(distributed)},
+        "backends": {
+            "gloo": gloo(distributed),
+            "nccl": (nccl, "" if nccl else "this PyTorch was built without CUDA"),
+        },
     }
 
 
@@ -72,12 +76,6 @@ def _rate(torch: Any, dtype: Any) -> float | None:
     except RuntimeError:
         return None
     return round(2 * size**3 / seconds / 1e9, 2)
-
-
-def nccl(distributed: Any) -> tuple[bool, str]:
-    """Return whether this build holds NCCL, or why not."""
-    built = distributed.is_available() and distributed.is_nccl_available()
-    return built, "" if built else "this PyTorch was built without CUDA"
 
 
 def gloo(distributed: Any) -> tuple[bool, str]:

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 from autotune.decoding import decoded
 from autotune.inspect.verdict import QUARTER, STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
-from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.stated import baseline_settings
 from autotune.knobs.task import TaskFacts
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
-from autotune.report.notes import load_named
+from autotune.report.notes import load_note
 from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round, compare
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Script, Target
 from autotune.tuning.baseline import settle_baseline
-from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
+from autotune.tuning.events import Observer
 from autotune.tuning.machine import Neighbours, same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
 
@@ -47,7 +47,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     Args:
         target: the task file or script.
         deadline: on the monotonic clock: by then all is over.
-        observe: called with every event.
+        observe: called with all that happens.
 
     Raises:
         UserCodeError: the user's code failed.
@@ -56,7 +56,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     """
     check_not_a_rank()
     last = deadline - END_SECONDS
-    observe(StageStarted("probing this machine"))
+    observe(stage="probing this machine")
     now = time.monotonic()
     inventory = probe(System(deadline=now + PROBE_SHARE * (last - now)))
     neighbours = Neighbours()
@@ -64,15 +64,14 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     with open_runner(target, inventory, 0, patience, observe) as runner, same_cpus(inventory):
         runner.deadline = last
         script = isinstance(target, Script)
-        observe(
-            StageStarted("running the script until it trains" if script else "importing PyTorch and loading the task")
-        )
+        loading = "running the script until it trains" if script else "importing PyTorch and loading the task"
+        observe(stage=loading)
         facts = runner.describe(steps=False)
         bench = TrialBench(runner, baseline_settings(facts, inventory))
-        observe(BaselineKnown(bench.baseline, facts.unit))
-        observe(StageStarted("the parts of a step, and the stack of the training process"))
+        parts = "the parts of a step, and the stack of the training process"
+        observe(stage=parts, baseline=bench.baseline, unit=facts.unit)
         inspection, notes = _inspected(bench, last)
-        observe(StageStarted("the step without each of its parts"))
+        observe(stage="the step without each of its parts")
         shares = {part: share_of(gain) for part, gain in bounds(inspection).items()}
         chosen = contenders(bench.baseline, facts, shares, inventory.budget.threads - inspection.neighbours)
         rounds = _rounds(bench, chosen, last, observe)
@@ -82,7 +81,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     return replace(
         found,
         threads=fewer[0].threads if fewer is not None else None,
-        notes=(*filter(None, [load_named(load)]), *notes),
+        notes=(*filter(None, [load_note(load, names=True)]), *notes),
     )
 
 
@@ -92,27 +91,19 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
 
     def measure(settings: Settings) -> Outcome:
         seconds = min(MOST_SECONDS, INSPECTION_SHARE * (last - time.monotonic()))
-        outcome, data = bench.inspect(settings, MEASURED_BY, seconds, last)
+        outcome, data = bench.inspect(settings, MEASURED_BY, seconds)
         found.append(data)
         return outcome
 
-    baseline = settle_baseline(bench.baseline, measure)
-    bench.baseline = baseline.settings
-    bench.remember(baseline.outcome)
-    return decoded(Inspection, found[-1]), baseline.notes
+    _outcome, notes = settle_baseline(bench, measure)
+    return decoded(Inspection, found[-1]), notes
 
 
 def contenders(
     settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
 ) -> dict[str, tuple[Settings, Without]]:
-    """Return what runs in turn: settings and the part that each leaves out, by name. Small parts are left out.
-
-    Args:
-        settings: the user's.
-        facts: of the target.
-        shares: of the step by part.
-        threads: busy threads that fit this machine beside what runs there.
-    """
+    """Return what runs in turn, by name: settings, and the part that each leaves out. Parts with small ``shares`` of
+    the step are left out. So many ``threads`` can be busy on this machine beside what runs there."""
     found = {STEP: (settings, Without.NOTHING)}
     if facts.script in (None, BATCHES):
         if facts.unit == "samples" and settings.batch_size >= 4 and shares[Part.PASSES] == max(shares.values()):
@@ -141,8 +132,8 @@ def _rounds(
         begun = time.monotonic()
         if begun + longest > last or (rounds and all(compare(rounds, each, STEP).narrow for each in chosen)):
             break
-        with bench.contest(settings, last, without) as contest:
+        with bench.contest(settings, without) as contest:
             rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
-        observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
+        observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
         longest = max(longest, time.monotonic() - begun)
     return rounds

@@ -15,7 +15,7 @@ import torch
 from torch.profiler import profile
 
 from autotune.inspect.step_clock import StackWatch, step_clock
-from autotune.inspect.verdict import Bound, Inspection, Part, Roofline
+from autotune.inspect.verdict import KINDS, Bound, Inspection, Part
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
 
@@ -42,12 +42,8 @@ UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
-    """Measure a warm loop and return its `Inspection` as plain data. All ranks do the same; rank 0's counts.
-
-    Args:
-        loop: warm.
-        pace: seconds of a step.
-    """
+    """Measure a warm ``loop``, whose steps take ``pace`` seconds; return its `Inspection` as plain data. All ranks do
+    the same; rank 0's counts."""
     found = yield from _clocked(loop, pace, CLOCK_SHARE * loop.spec.max_seconds)
     rates = _machine_rates(loop)
     loop.goes_on()
@@ -87,7 +83,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
             clock.take()
             wall += yield from loop.timed(steps)
             blocks.append(clock.take())
-        taken = others.taken()
+        lost, neighbours = others.taken()
         _, waited, main_read = map(float.__sub__, _used([os.getpid()]), main)
         ran, queued, read = map(float.__sub__, _used(workers), theirs)
     loads = sum(block[Part.LOADER] for block in blocks)
@@ -96,7 +92,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
-    return Inspection(tuple(blocks), step_seconds, items, taken.lost, taken.neighbours, watch.places(), loader)
+    return Inspection(tuple(blocks), step_seconds, items, lost, neighbours, watch.places(), loader)
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:
@@ -171,9 +167,9 @@ class Rates:
     cleared: float
 
 
-def roofline(operators: Iterable[Operator], rates: Rates) -> Roofline:
-    """Return what bounds ``operators`` of the passes of one step, on a machine with these ``rates``."""
-    seconds = dict.fromkeys(("overhead", "compute", "bandwidth", "other"), 0.0)
+def roofline(operators: Iterable[Operator], rates: Rates) -> dict[str, float]:
+    """Return seconds of ``operators`` of the passes of one step, by `KINDS`, on a machine with these ``rates``."""
+    seconds = dict.fromkeys(KINDS, 0.0)
     for each in operators:
         calling = min(each.seconds, each.calls * rates.call_seconds)
         uncounted = any(name in each.name for name in UNCOUNTED)
@@ -186,7 +182,7 @@ def roofline(operators: Iterable[Operator], rates: Rates) -> Roofline:
             kind = "overhead"
         seconds["overhead"] += calling
         seconds[kind] += each.seconds - calling
-    return Roofline(**seconds)
+    return seconds
 
 
 @torch.no_grad()

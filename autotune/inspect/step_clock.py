@@ -26,9 +26,11 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from autotune.inspect.verdict import CLOCKED, Part, Place
+from autotune.knobs.change import replace
 from autotune.trial.child.measured_loop import MeasuredLoop, synchronize
 
-Counted = contextlib.AbstractContextManager[None] | None
+Counted = contextlib.AbstractContextManager[None]
+NOTHING = contextlib.nullcontext()
 LOOK_SECONDS = 0.002
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -39,10 +41,7 @@ HOST_CALLS = ((builtins, "print"), *((Tensor, name) for name in ("item", "tolist
 
 
 class StepClock:
-    """Seconds of each part, from the construction on or since the last `take`.
-
-    Args:
-        device: that trains.
+    """Seconds of each part of a training on ``device``, from the construction on or since the last `take`.
 
     Attributes:
         part: that runs now; None in the trial's own code.
@@ -106,7 +105,7 @@ class StepClock:
         """Count a model's call. From the outermost call of a trained model on, the passes run; an evaluation is the
         user's code."""
         if self._inside or not self._is_trained(module):
-            return None
+            return NOTHING
         if torch.is_grad_enabled():
             return self.within(Part.PASSES, Part.PASSES)
         return self.within(self._outside, self.part)
@@ -114,7 +113,7 @@ class StepClock:
     def host_call(self, *_: Any) -> Counted:
         """Count what is the user's own code also between the model's call and the backward pass."""
         between = self.part is Part.PASSES and not self._inside
-        return self.within(Part.LOOP, Part.PASSES) if between else None
+        return self.within(Part.LOOP, Part.PASSES) if between else NOTHING
 
     def updates(self, *_: Any) -> None:
         """Note that an optimizer's step begins. A closure's passes run inside."""
@@ -152,40 +151,30 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
         watched.append((loop.session.sync, "exchange", during(Part.EXCHANGE)))
     with contextlib.ExitStack() as stack:
         for owner, name, counted in watched:
-            original = getattr(owner, name)
-            setattr(owner, name, _timed(original, counted))
-            stack.callback(setattr, owner, name, original)
+            stack.callback(replace(owner, name, functools.partial(_timed, counted)))
         stack.callback(register_optimizer_step_pre_hook(clock.updates).remove)
         stack.callback(register_optimizer_step_post_hook(clock.updated).remove)
         yield clock
 
 
-def _timed(work: Callable[..., Any], counted: Callable[[Any], Counted]) -> Callable[..., Any]:
-    """Wrap ``work``, which runs in the context that ``counted`` returns for its first argument; in none for None."""
+def _timed(counted: Callable[[Any], Counted], work: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``work`` in the context that ``counted`` returns for its first argument."""
 
-    @functools.wraps(work)
     def timed(*arguments: Any, **options: Any) -> Any:
-        context = counted(arguments[0] if arguments else None)
-        if context is None:
-            return work(*arguments, **options)
-        with context:
+        with counted(arguments[0] if arguments else None):
             return work(*arguments, **options)
 
     return timed
 
 
 class StackWatch(threading.Thread):
-    """Notes every few milliseconds in which of the user's functions the calling thread is.
-
-    Args:
-        clock: shows the part.
-    """
+    """Notes every few milliseconds in which of the user's functions the calling thread is, by the part on the clock."""
 
     def __init__(self, clock: StepClock) -> None:
         super().__init__(daemon=True)
         self._clock, self._watched, self._over = clock, threading.get_ident(), threading.Event()
-        self._seen: dict[Part, Counter[tuple[str, str, int]]] = {part: Counter() for part in CLOCKED}
-        """Looks at each line of the user's: its function, file and number."""
+        self._seen: dict[Part, dict[tuple[str, str, int], Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
+        """Looks at each line, by part and by the user's function in its file. Each line of a script itself is one."""
         self._looks: Counter[Part] = Counter()
 
     def run(self) -> None:
@@ -198,10 +187,10 @@ class StackWatch(threading.Thread):
         if part is None or frame is None:
             return
         self._looks[part] += 1
-        own = users_frame(frame, part, self._clock.callers)
+        own = _users_frame(frame, part, self._clock.callers)
         if own is not None:
-            code = own.f_code
-            self._seen[part][code.co_name, code.co_filename, own.f_lineno or code.co_firstlineno] += 1
+            code, line = own.f_code, own.f_lineno or own.f_code.co_firstlineno
+            self._seen[part][code.co_name, code.co_filename, line if code.co_name == SCRIPT else 0][line] += 1
 
     def __enter__(self) -> StackWatch:
         self.start()
@@ -215,24 +204,15 @@ class StackWatch(threading.Thread):
         """Return the function in which each part spends most of its time; of a script's own code, the line."""
         found = {}
         for part, seen in self._seen.items():
-            functions: Counter[tuple[str, str, int]] = Counter()
-            for (name, file, line), count in seen.items():
-                functions[name, file, line if name == SCRIPT else 0] += count
-            for (name, file, own), count in functions.most_common(1):
-                line = own or next(at for (*its, at), _ in seen.most_common() if its == [name, file])
-                found[part] = Place(name, os.path.basename(file), line, count / self._looks[part])
+            (name, file, _), lines = max(seen.items(), key=lambda item: item[1].total())
+            line = lines.most_common(1)[0][0]
+            found[part] = Place(name, os.path.basename(file), line, lines.total() / self._looks[part])
         return found
 
 
-def users_frame(frame: FrameType, part: Part, callers: frozenset[CodeType]) -> FrameType | None:
+def _users_frame(frame: FrameType, part: Part, callers: frozenset[CodeType]) -> FrameType | None:
     """Return the outermost of the user's functions that the training loop, or the ``part``, has called; the loop itself
-    if it has called none. None for a part that runs no code of the user.
-
-    Args:
-        frame: the innermost one.
-        part: that runs.
-        callers: functions of the loop and above it.
-    """
+    if it has called none. None for a part that runs no code of the user. ``callers`` are the loop and what is above."""
     found = None
     for each in above(frame):
         begins = each.f_code.co_filename == __file__

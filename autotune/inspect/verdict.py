@@ -73,6 +73,16 @@ class Bound(str, Enum):
     """No cause explains clearly more of the passes than the others."""
 
 
+KINDS = {
+    "overhead": Bound.OVERHEAD,
+    "compute": Bound.COMPUTE,
+    "bandwidth": Bound.BANDWIDTH,
+    "other": Bound.UNEXPLAINED,
+}
+"""Uses of an operator's time, and the bound if one takes most: its call, whatever it computes; computing; memory
+traffic; none of these (the roofline model: Williams, Waterman, Patterson 2009)."""
+
+
 @dataclass(frozen=True)
 class Place:
     """The place where a part spends most of its time: the user's line seen most often, and the function's share."""
@@ -81,22 +91,6 @@ class Place:
     file: str
     line: int
     share: float
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """Seconds of the passes of one step, by what bounds them (Williams, Waterman, Patterson 2009).
-
-    Attributes:
-        overhead: seconds that calling operators takes, whatever they compute.
-        compute, bandwidth: seconds of operators that computing or memory traffic bounds, without the calls.
-        other: seconds of operators that neither explains.
-    """
-
-    overhead: float = 0.0
-    compute: float = 0.0
-    bandwidth: float = 0.0
-    other: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,6 +105,7 @@ class Inspection:
         neighbours: processors that others kept busy.
         places: where each part spends most of its time, as far as that is the user's code.
         loader: why the loader takes as long as it does.
+        roofline: seconds of the passes of one step, by `KINDS`.
     """
 
     blocks: tuple[Mapping[Part, float], ...]
@@ -120,7 +115,7 @@ class Inspection:
     neighbours: float = 0.0
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
-    roofline: Roofline = Roofline()
+    roofline: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
 
 @dataclass(frozen=True)
@@ -196,22 +191,15 @@ def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, P
     if quarter.rounds:
         value, low, high = (_fixed_share(ratio, loader) for ratio in (quarter.value, quarter.high, quarter.low))
         found[Part.OVERHEAD] = _gain(value, low, high, quarter.rounds)
-    if roofline.bandwidth > 0:
-        whole = roofline.overhead + roofline.compute + roofline.bandwidth + roofline.other
-        traffic = passes * roofline.bandwidth / whole
+    if roofline["bandwidth"] > 0:
+        traffic = passes * roofline["bandwidth"] / sum(roofline.values())
         found[Part.BANDWIDTH] = _gain(traffic, 0.0, traffic, len(inspection.blocks))
     return found
 
 
 def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Settings, neighbours: float) -> Verdict:
-    """Return what bounds the step, and what else takes much of it.
-
-    Args:
-        found: `bounds`.
-        inspection: of a trial.
-        settings: of the step.
-        neighbours: processors that others kept busy.
-    """
+    """Return what bounds the step of ``settings``, by its `bounds`, and what else takes much of it. Others kept
+    ``neighbours`` processors busy."""
     shares = _shares(found)
     part = max(shares, key=lambda each: shares[each])
     beside = neighbours >= BUSY_CPUS
@@ -241,18 +229,14 @@ def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
 def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
     """Return what bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it:
     neither calls of operators nor the traffic of weights do."""
-    roofline, fixed = inspection.roofline, found.get(Part.OVERHEAD)
-    seconds = {
-        Bound.COMPUTE: roofline.compute,
-        Bound.BANDWIDTH: roofline.bandwidth,
-        Bound.OVERHEAD: roofline.overhead,
-        Bound.UNEXPLAINED: roofline.other,
-    }
+    seconds = {bound: inspection.roofline[kind] for kind, bound in KINDS.items()}
+    fixed = found.get(Part.OVERHEAD)
     if fixed is not None:
         passes = share_of(found[Part.PASSES])
         most = 1 - share_of(found[Part.LOADER]) - passes / 2
         if 1 - 1 / fixed.low > most:
-            return Bound.OVERHEAD if roofline.overhead + roofline.other > roofline.bandwidth else Bound.BANDWIDTH
+            calls = seconds[Bound.OVERHEAD] + seconds[Bound.UNEXPLAINED]
+            return Bound.OVERHEAD if calls > seconds[Bound.BANDWIDTH] else Bound.BANDWIDTH
         if 1 - 1 / fixed.high < most:
             del seconds[Bound.OVERHEAD]
     first, second = sorted(seconds, key=lambda each: -seconds[each])[:2]

@@ -16,6 +16,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from autotune.inspect.step_clock import above, is_users
+from autotune.knobs.allocator import mmap_threshold
 from autotune.runtime.loaders import length
 from autotune.scripts import adapters
 from autotune.stats.whole_run import made_up
@@ -28,30 +29,30 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
-    """Make steps until epochs have ended or the trial's time is over; return ``step_seconds``, ``other_share`` and
-    ``steps`` of a `autotune.stats.whole_run.WholeRun`.
-
-    Args:
-        loop: warm.
-        pace: seconds of a step.
-    """
+    """Make steps of a warm ``loop``, of ``pace`` seconds each, until epochs have ended or the trial's time is over.
+    Return ``step_seconds``, ``other_share`` and ``steps`` of a `autotune.stats.whole_run.WholeRun`, and
+    ``mmap_threshold`` if it saw all that a run does."""
     stack = list(above(sys._getframe()))
     loops, in_all = Loops.around(filter(is_users, stack)), adapters.steps_of_run(stack)
     epoch = length(loop.loader)
     too_far = epoch is not None and epoch * pace > loop.spec.max_seconds
-    seconds, ends = list[float](), list[bool]()
+    seconds, between = list[float](), list[float | None]()
     until = time.perf_counter() + loop.spec.max_seconds
-    while loop.agree(not (_is_enough(ends, too_far) or loop.over or time.perf_counter() > until)):
-        loop.interrupted = False
+    while loop.agree(not (_is_enough(between, too_far) or loop.over or time.perf_counter() > until)):
+        loop.between = None
         seconds.append((yield from loop.timed(1)))
-        ends.append(loop.interrupted)
+        between.append(loop.between)
     steps = in_all or loops.steps(len(seconds), epoch)
-    step, share = made_up(seconds, ends, None if epoch and steps and steps < epoch else epoch)
-    return {"step_seconds": step, "other_share": share, "steps": steps}
+    is_short = epoch is not None and steps is not None and steps < epoch  # no epoch of the run ends
+    step, share = made_up(seconds, between, None if is_short else epoch)
+    found = {"step_seconds": step, "other_share": share, "steps": steps}
+    saw_all = share is not None if epoch else bool(share)
+    return found | ({"mmap_threshold": mmap_threshold()} if saw_all else {})
 
 
-def _is_enough(ends: list[bool], too_far: bool) -> bool:
-    return len(ends) >= LEAST_STEPS and (too_far or sum(ends) >= ENDS)
+def _is_enough(between: list[float | None], too_far: bool) -> bool:
+    ends = len(between) - between.count(None)
+    return len(between) >= LEAST_STEPS and (too_far or ends >= ENDS)
 
 
 @dataclass
@@ -95,12 +96,8 @@ class Loops:
         return values.index(value) if isinstance(value, int) and value in values else 0
 
     def steps(self, made: int, epoch: int | None) -> int | None:
-        """Return the steps of the whole run; None if the loops do not show it.
-
-        Args:
-            made: steps since the loops were looked at.
-            epoch: steps of an epoch.
-        """
+        """Return the steps of the whole run, by those of an ``epoch`` or those ``made`` since the loops were looked at.
+        None if the loops do not show it."""
         if not self.ranges:
             return None
         total = math.prod(map(len, self.ranges))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from autotune.knobs.change import Change, Changed, Refused, Training
-from autotune.knobs.choices import Choices, by_reason, unless
-from autotune.knobs.knob import SERVER_SECONDS, Context, Effect, Knob, Word
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Knob, Word, unless
 
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
 """tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""
@@ -21,8 +20,11 @@ GLIBC_VARIABLES = {f"MALLOC_{name}_": str(size) for name, size in GLIBC_KEEPS.it
 """The same for a process that starts with them."""
 GLIBC_STARTS_WITH = {"MMAP_THRESHOLD": 128 * 1024, "TRIM_THRESHOLD": 128 * 1024, "TOP_PAD": 0}
 """glibc raises the first two by itself as long as nobody has set them, and not after that."""
-GLIBC_RAISES_TO = 2**25
+GLIBC_RAISES_TO = 2**25 - 2**16
 """glibc raises them by itself up to this and twice this: to the size of the largest mapped block that was freed."""
+PRECISELY, MOST_FREE_BLOCKS = 2**16, 1024
+"""Bytes to which `mmap_threshold` is known; blocks that may be found free on the heap."""
+NO_GLIBC = "only Linux has glibc's allocator"
 NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 """Parameters of ``mallopt`` (glibc's ``malloc.h``)."""
 
@@ -31,7 +33,7 @@ def _allocator(context: Context) -> Choices:
     if context.cuda:
         return unless("the step's memory is on the GPU", "default", "jemalloc")
     found = {"default", *(allocator.name for allocator in context.inventory.software.allocators)}
-    return by_reason({name: None if name in found else "library not installed" for name in ALLOCATORS})
+    return {name: None if name in found else "library not installed" for name in ALLOCATORS}
 
 
 def _why_not_loaded(name: str) -> str | None:
@@ -45,9 +47,7 @@ def _why_not_loaded(name: str) -> str | None:
 
 ALLOCATOR = Knob(
     name="allocator",
-    what="host memory allocator",
     words="{} allocator",
-    offered="default, jemalloc, tcmalloc, where installed; CPU training only",
     kind=Word(ALLOCATORS),
     neutral="default",
     applied="launch",
@@ -57,18 +57,13 @@ ALLOCATOR = Knob(
         "tcmalloc": "host memory is kept for reuse",
         "default": "the system's allocator is fastest",
     },
-    effect=Effect(0.06),
+    spread=0.06,
     gain=lambda settings, _context: ALLOCATOR_GAIN[settings.allocator],
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
     inherited=True,
-    start=lambda value, _training: Changed(read=lambda: _why_not_loaded(value)),
+    start=lambda value, _training: Change(read=lambda: _why_not_loaded(value)),
     plain=lambda plan: plan.start_with(PRELOAD),
 )
-
-
-def _malloc(context: Context) -> Choices:
-    other = context.inventory.software.platform != "linux"
-    return unless("only Linux has glibc's allocator" if other else None, "default", "keep")
 
 
 def _start_malloc(_value: str, _training: Training) -> Change:
@@ -76,7 +71,7 @@ def _start_malloc(_value: str, _training: Training) -> Change:
     if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
         return Refused("this process does not run on glibc")
     refused = _mallopt(GLIBC_KEEPS)
-    return Changed(
+    return Change(
         lambda: _mallopt(GLIBC_STARTS_WITH), lambda: f"glibc refused {refused[0]} of mallopt" if refused else None
     )
 
@@ -87,29 +82,64 @@ def _mallopt(sizes: dict[str, int]) -> list[str]:
     return [name for name, size in sizes.items() if glibc.mallopt(NUMBERS[name], size) == 0]
 
 
-def raise_thresholds() -> None:
-    """Free one large block: from then on glibc by default keeps as much freed memory as it ever does.
+class _Statistics(ctypes.Structure):
+    """``mallinfo2`` of glibc's ``malloc.h``."""
 
-    A run does so in its first evaluation. A trial has none, and would ask the kernel for memory at each step.
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    )
+
+
+def mmap_threshold() -> int:
+    """Return the bytes up to which glibc takes blocks from the heap, and keeps them when they are freed.
+
+    The answer costs address space that is not given back: for a process that ends soon.
     """
+    low, high = 0, GLIBC_RAISES_TO
+    while high - low > PRECISELY:
+        middle = (low + high) // 2
+        mapped = _allocate(middle)[1]
+        low, high = (low, middle) if mapped else (middle, high)
+    return low
+
+
+def raise_mmap_threshold(size: int) -> None:
+    """Let glibc keep freed blocks up to ``size`` bytes, as if the process had freed one; never less."""
+    blocks, _ = _allocate(size)
+    for block in blocks:
+        ctypes.CDLL(None).free(ctypes.c_void_p(block))
+
+
+def _allocate(size: int) -> tuple[list[int], bool]:
+    """Allocate blocks until glibc asks the kernel for memory. Return them, and True if the last is mapped by itself."""
     glibc = ctypes.CDLL(None)
-    glibc.malloc.restype, glibc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    glibc.free(glibc.malloc(ctypes.c_size_t(GLIBC_RAISES_TO - 2**16)))
+    glibc.malloc.restype = ctypes.c_void_p
+    if not hasattr(glibc, "mallinfo2"):  # another library, or one before 2.33
+        return [glibc.malloc(ctypes.c_size_t(size))], False
+    glibc.mallinfo2.restype = _Statistics
+    before, blocks = glibc.mallinfo2(), list[int]()
+    for _ in range(MOST_FREE_BLOCKS):
+        blocks.append(glibc.malloc(ctypes.c_size_t(size)))
+        now = glibc.mallinfo2()
+        if (now.hblks, now.arena) != (before.hblks, before.arena):
+            return blocks, now.hblks > before.hblks
+    return blocks, False
 
 
 MALLOC = Knob(
     name="malloc",
-    what="what glibc's allocator does with freed memory",
-    offered="default, keep (large blocks are reused, not given back to the kernel), on Linux; CPU training only",
     kind=Word(("default", "keep")),
     neutral="default",
-    choices=_malloc,
+    choices=lambda context: unless(
+        None if context.inventory.software.platform == "linux" else NO_GLIBC, "default", "keep"
+    ),
     devices=("cpu",),
     applies=lambda settings: settings.allocator == "default",
     why={"keep": "freed memory is kept for reuse", "default": "giving memory back is faster here"},
-    effect=Effect(0.10),
+    spread=0.10,
     gain=lambda settings, _context: 0.02 * (settings.malloc == "keep"),
-    changes_memory=("host",),
+    changes_memory=True,
     start=_start_malloc,
     plain=lambda plan: plan.start_with(*GLIBC_VARIABLES),
 )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.knobs.choices import Choices, by_reason, powers_of_two, unless
-from autotune.knobs.knob import LESS, MORE, ROUNDING, Context, Count, Knob, Word
-from autotune.probes.facts import Inventory
+from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, Word, offered, unless
+from autotune.probes.facts import Backend, Inventory
 
-TORCHRUN = "torchrun"
 MPIEXEC = "mpiexec"
 
 
@@ -18,8 +16,7 @@ class BackendRow:
 
     Attributes:
         name: as ``init_process_group`` takes it.
-        devices: kinds of device whose gradients it exchanges.
-        launcher: what starts the processes: `TORCHRUN` or `MPIEXEC`.
+        launcher: what starts the processes: ``torchrun`` or `MPIEXEC`.
         module: Python module that must be imported first to register it, or None. Scripts then start through
             ``autotune.runtime.entry``, which imports it and puts it in the place of the backend that they name.
         interface_variable: variable that names the network interface; set to the loopback for one machine, where a
@@ -29,8 +26,7 @@ class BackendRow:
     """
 
     name: str
-    devices: tuple[str, ...]
-    launcher: str = TORCHRUN
+    launcher: str = "torchrun"
     module: str | None = None
     interface_variable: str | None = None
     waits_busily: bool = False
@@ -39,13 +35,15 @@ class BackendRow:
 BACKENDS: dict[str, BackendRow] = {
     row.name: row
     for row in (
-        BackendRow("gloo", ("cpu", "cuda"), interface_variable="GLOO_SOCKET_IFNAME"),
-        BackendRow("nccl", ("cuda",)),
-        BackendRow("mpi", ("cpu",), MPIEXEC, module="autotune.runtime.mpi", waits_busily=True),
-        BackendRow("ccl", ("cpu",), module="oneccl_bindings_for_pytorch"),
+        BackendRow("gloo", interface_variable="GLOO_SOCKET_IFNAME"),
+        BackendRow("nccl"),
+        BackendRow("mpi", MPIEXEC, module="autotune.runtime.mpi", waits_busily=True),
+        BackendRow("ccl", module="oneccl_bindings_for_pytorch"),
     )
 }
 """By name. Whether one is usable on a machine is the probes' answer: it may be missing or broken."""
+USUAL_BACKEND = {"cpu": "gloo", "cuda": "nccl"}
+"""The one that PyTorch's users take, by device."""
 
 
 def why_not_usable(inventory: Inventory, name: str) -> str | None:
@@ -56,31 +54,28 @@ def why_not_usable(inventory: Inventory, name: str) -> str | None:
     return f"torch.distributed has no {name} backend here"
 
 
-def offered_backends(context: Context) -> Choices:
-    """Return every usable one, the device's usual one first."""
-    usual, device = ("nccl", "cuda") if context.cuda else ("gloo", "cpu")
-    found = context.inventory.software.backends
-    usable = [b.name for b in found if b.usable and b.name in BACKENDS]
-    left_out = [(b.name, b.reason) for b in found if not b.usable]
-    other = [name for name in usable if name != usual]
+def _backends(context: Context) -> Choices:
+    """Return all that this machine has, the device's usual one first."""
+    usual = USUAL_BACKEND[context.task.device]
+    found = [each for each in context.inventory.software.backends if each.name in BACKENDS or not each.usable]
+    return {each.name: _why_not_for(each, context) for each in sorted(found, key=lambda each: each.name != usual)}
+
+
+def _why_not_for(backend: Backend, context: Context) -> str | None:
+    if not backend.usable:
+        return backend.reason
     if context.cuda:
-        left_out += [(name, "nccl exchanges between GPUs directly") for name in other]
-        return Choices((usual,), tuple(left_out))
-    offered = [name for name in other if device in BACKENDS[name].devices]
-    left_out += [(name, f"not for tensors on the {device}") for name in other if name not in offered]
-    first = [usual] if usual in usable or not offered else []
-    return Choices((*first, *offered), tuple(left_out))
+        return None if backend.name == "nccl" else "nccl exchanges between GPUs directly"
+    return "not for tensors on the cpu" if backend.name == "nccl" else None
 
 
 BACKEND = Knob(
     name="backend",
-    what="gradient exchange between processes",
     words="over {}",
-    offered="on CPUs gloo, mpi and ccl as far as they are usable, on GPUs nccl; others are listed with the reason",
     kind=Word(tuple(BACKENDS)),
     neutral=None,
     applied="launch",
-    choices=offered_backends,
+    choices=_backends,
     applies=lambda settings: settings.processes > 1,
     usual="gloo",
     fitted=lambda value, inventory: "gloo" if value == "nccl" and not inventory.gpus else value,
@@ -97,8 +92,12 @@ BACKEND = Knob(
 )
 
 
-def offered_processes(context: Context) -> Choices:
-    """Return the numbers of processes that can share the global batch here."""
+def powers_of_two(most: int) -> list[int]:
+    """Return 1, 2, 4, ... up to and including ``most``."""
+    return [1 << k for k in range(most.bit_length()) if 1 << k <= most]
+
+
+def _processes(context: Context) -> Choices:
     budget, task, batch = context.inventory.budget, context.task, context.baseline.global_batch
     own = context.baseline.processes
     if context.cuda:
@@ -112,21 +111,23 @@ def offered_processes(context: Context) -> Choices:
         return unless(task.why_not_several, own, *(count for count in (1, *candidates) if count != own))
     if not candidates:
         return unless(f"the budget is one {'GPU' if context.cuda else 'CPU'}", 1, 2)
-    missing = [why_not_usable(context.inventory, name) for name in offered_backends(context).values]
-    if all(missing):
-        return unless(missing[0], 1, *candidates)
+    if not offered(_backends(context)):
+        return unless(why_not_usable(context.inventory, USUAL_BACKEND[task.device]), 1, *candidates)
     divides = f"does not divide the global batch of {batch} equally"
-    return by_reason({count: divides if batch % count else None for count in (1, *candidates)})
+    return {count: divides if batch % count else None for count in (1, *candidates)}
+
+
+def offered_processes(context: Context) -> tuple[int, ...]:
+    """Return the numbers of processes that can share the global batch here."""
+    return offered(_processes(context))
 
 
 PROCESSES = Knob(
     name="processes",
-    what="training processes (DistributedDataParallel)",
-    offered="powers of two, sockets and NUMA nodes within the CPU budget; GPUs",
     kind=Count(1, 1024),
     neutral=1,
     applied="launch",
-    choices=offered_processes,
+    choices=_processes,
     keeps=ROUNDING,
     why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
     plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",

@@ -16,16 +16,15 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Affinity, Change, Training
-from autotune.knobs.choices import by_reason
-from autotune.knobs.knob import Chosen, Effect, Knob, Word
+from autotune.knobs.knob import Choices, Chosen, Knob, Word
+from autotune.probes.cpu import parse_cpu_list
 from autotune.probes.facts import Inventory, LogicalCpu
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 """Variables by which launchers number the processes of one machine."""
 
 Share = tuple[LogicalCpu, ...]
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ class AffinityPlan:
         """
         allowed, *places = text.split(" ")
         pairs = [place.partition("/") for place in places]
-        affinities = (Affinity(_parse_list(cpus), _parse_list(workers)) for cpus, _, workers in pairs)
-        return cls(_parse_list(allowed), tuple(affinities))
+        affinities = (Affinity(parse_cpu_list(cpus), parse_cpu_list(workers)) for cpus, _, workers in pairs)
+        return cls(parse_cpu_list(allowed), tuple(affinities))
 
 
 def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
@@ -85,7 +83,7 @@ def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
     return AffinityPlan(inventory.budget.cpus, tuple(affinities))
 
 
-def why_not_offered(inventory: Inventory) -> dict[str, str | None]:
+def why_not_offered(inventory: Inventory) -> Choices:
     """Return why no settings could use a binding on this machine, or None, for every binding."""
     budget, cores, reason = inventory.budget, _cores(inventory), None
     if inventory.software.platform != "linux":
@@ -148,13 +146,6 @@ def cpu_list(cpus: Iterable[int]) -> str:
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _parse_list(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text, re.ASCII):
-        raise ValueError(f"not a list of CPUs: {text[:80]!r}")
-    ends = [part.split("-") for part in text.split(",")]
-    return tuple(sorted({cpu for end in ends for cpu in range(int(end[0]), int(end[-1]) + 1)}))
-
-
 # Sharing out ----------------------------------------------------------------------------------------------------------
 
 
@@ -177,11 +168,12 @@ def _node(cpu: LogicalCpu) -> int:
 def _shares(cores: Sequence[Share], inventory: Inventory, count: int, least: int) -> list[Share]:
     """Deal CPUs to each of ``count`` processes, in the most local way in which each gets ``least`` of them.
 
-    That is beside its GPU, else whole cores in the order of their nodes, else single CPUs.
+    That is beside its GPU, else whole cores in the order of their nodes, else single CPUs, fast and slow ones at last.
     """
     singles = [(cpu,) for core in cores for cpu in core]
     beside = _beside_gpus(cores, [gpu.node for gpu in inventory.gpus[:count]])
-    for dealt in (beside, _deal(cores, count), _deal(singles, count)):
+    evenly = [_part(singles, rank, count) for rank in range(count)]
+    for dealt in (beside, _deal(cores, count), _deal(singles, count), evenly):
         if len(dealt) == count and all(len(share) >= least for share in dealt):
             return dealt
     return [singles[rank % len(singles)] for rank in range(count)]
@@ -199,12 +191,13 @@ def _deal(cores: Sequence[Share], count: int) -> list[Share]:
     for slow in (False, True):
         alike = [core for core in cores if (core[0].kind == "efficiency") == slow]
         for rank in range(count):
-            shares[rank] += tuple(cpu for core in _slice(alike, rank, count) for cpu in core)
+            shares[rank] += _part(alike, rank, count)
     return shares
 
 
-def _slice(items: Sequence[Item], rank: int, count: int) -> Sequence[Item]:
-    return items[rank * len(items) // count : (rank + 1) * len(items) // count]
+def _part(cores: Sequence[Share], rank: int, count: int) -> Share:
+    first, end = (place * len(cores) // count for place in (rank, rank + 1))
+    return tuple(cpu for core in cores[first:end] for cpu in core)
 
 
 # Within a share -------------------------------------------------------------------------------------------------------
@@ -252,27 +245,11 @@ def bind_by_plan() -> str | None:
     affinity = own_affinity(os.environ)
     if affinity is None:
         return None
-    if not hasattr(os, "sched_setaffinity"):
-        return "this system has no CPU masks"
     try:
         os.sched_setaffinity(0, affinity.cpus)
     except OSError as error:  # the CPUs are not this process's to use
         return error.strerror or str(error)
     return None
-
-
-def _why_not_bound(affinity: Affinity | None) -> str | None:
-    """Read back: return why ``affinity`` is not in force in every thread of this process, or None."""
-    if affinity is None:
-        return "this process was not started on CPUs of its own; only autotune run can do that"
-    found: set[int] = set()
-    for task in TASKS.iterdir():
-        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
-            found |= os.sched_getaffinity(int(task.name))
-    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
-    if narrowed or found == set(affinity.cpus):
-        return None
-    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
 
 
 class WorkerAffinity:
@@ -298,11 +275,6 @@ class WorkerAffinity:
         if self.then is not None:
             self.then(worker)
 
-    @property
-    def why_not(self) -> str | None:
-        """Read back: why workers are not where they belong, or None."""
-        return f"loader workers did not get CPUs {cpu_list(self.cpus)}" if self.missed.value else None
-
 
 class _Bound(Change):
     """CPUs that were bound before this process started, read back."""
@@ -313,8 +285,18 @@ class _Bound(Change):
 
     def why_not(self) -> str | None:
         """Return why threads or workers are not where they belong, or None."""
-        missed = next(filter(None, (workers.why_not for workers in self.workers)), None)
-        return _why_not_bound(self._affinity) or missed
+        if self._affinity is None:
+            return "this process was not started on CPUs of its own; only autotune run can do that"
+        found: set[int] = set()
+        for task in TASKS.iterdir():
+            with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+                found |= os.sched_getaffinity(int(task.name))
+        wanted = set(self._affinity.cpus)
+        narrowed = found < wanted and any(name in os.environ for name in OPENMP_BINDING)
+        if not narrowed and found != wanted:
+            return f"asked CPUs {cpu_list(wanted)}, threads run on {cpu_list(found)}"
+        missed = [workers.cpus for workers in self.workers if workers.missed.value]
+        return f"loader workers did not get CPUs {cpu_list(missed[0])}" if missed else None
 
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:
@@ -328,20 +310,18 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
 
 BINDING = Knob(
     name="binding",
-    what="CPUs that each process keeps",
     words="bound to {}",
-    offered="none; cores where CPUs are left to choose from; numa with several nodes; Linux without a CPU quota",
     kind=Word(BINDINGS),
     neutral="none",
     applied="launch",
-    choices=lambda context: by_reason(why_not_offered(context.inventory)),
+    choices=lambda context: why_not_offered(context.inventory),
     follows=True,
     why={
         "cores": "each process keeps its cores and caches",
         "numa": "memory stays near each process's cores",
         "none": "the scheduler places threads better",
     },
-    effect=Effect(0.05),
+    spread=0.05,
     start=lambda _value, training: _Bound(training.affinity),
     on_loader=_on_loader,
     plain=lambda plan: f"start processes on their CPUs: {plan.command}",

@@ -39,39 +39,29 @@ class Affinity:
     workers: tuple[int, ...]
 
 
+@dataclass(eq=False)
 class Change:
-    """One knob's value in force in one session. The base changes nothing."""
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return None
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Changed(Change):
-    """A change that two functions make up.
+    """One knob's value in force in one session. A value that needs more than two functions is a class of its own.
 
     Attributes:
-        back: puts back what was changed.
+        back: puts back what was changed; None if there is nothing to put back.
         read: returns why the value is not in force now, or None.
     """
 
-    back: Callable[[], object] = lambda: None
-    read: Callable[[], str | None] = lambda: None
+    back: Callable[[], object] | None = None
+    read: Callable[[], str | None] | None = None
 
     def why_not(self) -> str | None:
         """Read back: return why the value is not in force now, or None."""
-        return self.read()
+        return None if self.read is None else self.read()
 
     def undo(self) -> None:
         """Put back what was changed."""
-        self.back()
+        if self.back is not None:
+            self.back()
 
 
-class Refused(Changed):
+class Refused(Change):
     """A value that could not be put in force, for a reason."""
 
     def __init__(self, reason: str) -> None:

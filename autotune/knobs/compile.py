@@ -10,13 +10,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.choices import unless
-from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
+from autotune.knobs.knob import ROUNDING, Context, Knob, Word, unless
 from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
 
@@ -130,18 +128,14 @@ class Compiled(Change):
         self._shapes: list[Any] | None = None
         self._failure: str | None = None
         config: Any = importlib.import_module("torch._dynamo.config")
-        self._restore = contextlib.ExitStack()
-        self._restore.enter_context(config.patch(skip_nnmodule_hook_guards=False))  # hooks may come later
+        restore = contextlib.ExitStack()
+        self.back = restore.close
+        restore.enter_context(config.patch(skip_nnmodule_hook_guards=False))  # hooks may come later
         try:
             self._compiled: Call | None = self._compile()
         except Exception as error:  # an interpreter or platform that torch.compile refuses
             self._compiled, self._failure = None, words(error)
-        self._layer = Layered(model, lambda plain: functools.partial(self._call, plain))
-
-    def undo(self) -> None:
-        """Let the model run as before."""
-        self._layer.undo()
-        self._restore.close()
+        restore.callback(Layered(model, lambda plain: functools.partial(self._call, plain)).undo)
 
     def _compile(self) -> Call:
         import torch
@@ -205,18 +199,6 @@ class Compiled(Change):
         if self.recompiles:
             return f"the model was compiled again {self.recompiles} times, for something that changes with the steps"
         return None
-
-
-def use_cache(folder: str) -> Callable[[], None]:
-    """Let PyTorch's compiler keep what it makes in ``folder``. Return how to undo it."""
-    before = {name: value for name, value in os.environ.items() if name == CACHE_VARIABLE}
-    os.environ[CACHE_VARIABLE] = folder
-
-    def undo() -> None:
-        os.environ.pop(CACHE_VARIABLE, None)
-        os.environ.update(before)
-
-    return undo
 
 
 def _keep_gradients(model: nn.Module) -> None:
@@ -290,12 +272,6 @@ def _on_model(value: str, model: nn.Module, training: Training) -> Change | None
 
 COMPILE = Knob(
     name="compile",
-    what="torch.compile mode",
-    offered=(
-        "off; on GPUs its modes, as far as the first compile leaves time for them; on CPUs `default`, with "
-        "`--train-time` of half an hour or more and a budget of five minutes or more; where batches keep their shape, "
-        "with a C++ compiler"
-    ),
     kind=Word(COMPILE_MODES),
     neutral="off",
     applied="model",
@@ -307,9 +283,9 @@ COMPILE = Knob(
         "max-autotune": "fused, timed kernels; slow start",
         "off": "compiling did not pay back",
     },
-    effect=Effect(0.15),
+    spread=0.15,
     gain=lambda settings, context: COMPILE_GAIN[context.task.device][settings.compile],
-    changes_memory=("host", "device", "shm"),
+    changes_memory=True,
     keeps=ROUNDING,
     start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),
     first_seconds={"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0},

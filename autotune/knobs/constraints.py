@@ -42,11 +42,6 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
     )
 
 
-def with_global_batch(settings: Settings, batch: int) -> Settings:
-    """Return ``settings`` with another global batch, shared by their processes."""
-    return settings.but(batch_size=-(-batch // settings.processes))
-
-
 def within(settings: Settings, share: int) -> Settings:
     """Fit threads and workers of one process to its ``share`` of the CPU budget."""
     return settings.but(threads=min(settings.threads, share), num_workers=min(settings.num_workers, share))

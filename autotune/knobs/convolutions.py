@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.change import Change, Changed, Refused, Training
-from autotune.knobs.choices import Choices, unless
-from autotune.knobs.knob import ROUNDING, Context, Effect, Flag, Knob
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.knob import FLAG, ROUNDING, Context, Knob, unless
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,35 +65,29 @@ def _on_model(_value: bool, model: nn.Module, _training: Training) -> Change | N
 
 CHANNELS_LAST = Knob(
     name="channels_last",
-    what="NHWC memory layout of a model's inputs",
-    offered="off, on, where the model has convolutions",
-    kind=Flag(),
+    kind=FLAG,
     neutral=False,
     applied="model",
     choices=lambda context: unless(
         None if context.task.has_convolutions else "the model has no convolutions", False, True
     ),
     why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
-    effect=Effect(0.20),
+    spread=0.20,
     gain=lambda settings, context: (
         settings.channels_last * (0.02 if context.cuda and settings.precision in ("fp32", "tf32") else 0.10)
     ),
-    changes_memory=("host", "device", "shm"),
+    changes_memory=True,
     keeps=ROUNDING,
     on_model=_on_model,
     plain=lambda _plan: "inputs = inputs.to(memory_format=torch.channels_last)",
 )
 
 
-def _cudnn_benchmark(context: Context) -> Choices:
-    reason = None
-    if not context.cuda:
-        reason = "no CUDA device"
-    elif not context.task.has_convolutions:
-        reason = "the model has no convolutions"
-    elif context.task.sample_variation > 1.5:
-        reason = "sample shapes vary: every new shape would be benchmarked again"
-    return unless(reason, False, True)
+def _why_not_timed(context: Context) -> str | None:
+    if not context.task.has_convolutions:
+        return "the model has no convolutions"
+    varies = context.task.sample_variation > 1.5
+    return "sample shapes vary: every new shape would be benchmarked again" if varies else None
 
 
 def _start_cudnn(_value: bool, training: Training) -> Change | None:
@@ -106,19 +99,17 @@ def _start_cudnn(_value: bool, training: Training) -> Change | None:
     if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
         return Refused("deterministic algorithms are switched on")
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
-    return Changed(lambda: setattr(torch.backends.cudnn, "benchmark", before))
+    return Change(lambda: setattr(torch.backends.cudnn, "benchmark", before))
 
 
 CUDNN_BENCHMARK = Knob(
     name="cudnn_benchmark",
-    what="let cuDNN time its algorithms",
-    offered="off, on, with a GPU and convolutions",
-    kind=Flag(),
+    kind=FLAG,
     neutral=False,
-    choices=_cudnn_benchmark,
+    choices=lambda context: unless(_why_not_timed(context), False, True),
     devices=("cuda",),
     why={True: "cuDNN keeps its fastest algorithms", False: "timing algorithms did not pay back"},
-    effect=Effect(0.08),
+    spread=0.08,
     gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
     keeps=ROUNDING,
     start=_start_cudnn,

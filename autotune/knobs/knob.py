@@ -6,10 +6,9 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autotune.knobs.change import Change, Training
-from autotune.knobs.choices import Choices
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
@@ -28,16 +27,25 @@ MORE, LESS = "more", "less"
 EXACT, ROUNDING, TRACKING = "exact", "rounding", "tracking"
 """How close training stays with another value: bit for bit; but for sums in another order; losses only track."""
 
+Chosen: TypeAlias = Any
+"""A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
+Choices = dict[Any, str | None]
+"""Values of a knob in the order in which they are tried, each with the reason if it is not offered."""
+
 
 def includes(level: str, other: str) -> bool:
     """Return True if ``level`` allows everything that ``other`` allows."""
     return LEVELS.index(level) >= LEVELS.index(other)
 
 
-class Chosen(Protocol):
-    """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
+def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
+    """Offer ``neutral`` and ``others``; ``neutral`` alone if there is a ``reason`` against the others."""
+    return {neutral: None, **dict.fromkeys(others, reason)}
 
-    def __getattr__(self, name: str) -> Any: ...
+
+def offered(choices: Choices) -> tuple[Any, ...]:
+    """Return the values that have no reason against them."""
+    return tuple(value for value, reason in choices.items() if reason is None)
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,8 @@ class Context:
 
     inventory: Inventory
     task: TaskFacts
-    baseline: Any
-    """`autotune.knobs.settings.Settings`: what the user runs today."""
+    baseline: Chosen
+    """What the user runs today."""
     train_seconds: float | None = None
     """How long the user means to train; None if unknown."""
     gflops: Mapping[str, float] = field(default_factory=dict)
@@ -70,7 +78,7 @@ class Plan:
     """Settings as `autotune.export` writes them for other launchers and trainers.
 
     Attributes:
-        settings: `autotune.knobs.settings.Settings`, fitted to this machine.
+        settings: fitted to this machine.
         device: ``cpu`` or ``cuda``.
         gpus: how many are visible here.
         environment: variables that each process starts with, those of the libraries included.
@@ -79,7 +87,7 @@ class Plan:
         exchange: the backend that torchrun starts; another than the settings' if those need MPI or a module.
     """
 
-    settings: Any
+    settings: Chosen
     device: str = "cpu"
     gpus: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -101,22 +109,16 @@ class Word:
 
     def why_not(self, value: object) -> str | None:
         """Return what is wanted instead of ``value``; None if it is a value of this kind."""
-        return None if value in self.values else f"one of {', '.join(self.values)}"
+        fits = value in self.values and isinstance(value, type(self.values[0]))  # 1 equals True, and is none
+        return None if fits else f"one of {', '.join(map(str, self.values))}"
 
     def coordinate(self, value: Any) -> float:
         """Return the search's coordinate of ``value``."""
         return float(self.values.index(value))
 
 
-@dataclass(frozen=True)
-class Flag(Word):
-    """Off or on."""
-
-    values: tuple[Any, ...] = (False, True)
-
-    def why_not(self, value: object) -> str | None:
-        """Return what is wanted instead of ``value``; None if it is a value of this kind."""
-        return None if isinstance(value, bool) else "True or False"
+FLAG = Word((False, True))
+"""Off or on."""
 
 
 @dataclass(frozen=True)
@@ -136,42 +138,17 @@ class Count:
         return math.log2(value + 1 - self.least)
 
 
-@dataclass(frozen=True)
-class Effect:
-    """The search's expectation of a knob, before any trial.
-
-    Attributes:
-        spread: prior standard deviation of the effect on the log rate (0.1 is about ten per cent).
-        length: distance in coordinates over which the effect is alike; None for words, alike only if equal.
-    """
-
-    spread: float
-    length: float | None = None
-
-
-def always(_settings: Chosen) -> bool:
-    """Return True: the knob applies whatever the others are."""
-    return True
-
-
-def no_gain(_settings: Chosen, _context: Context) -> float:
-    """Return 0: nothing is expected, or `autotune.search.prior` derives the gain from the step's parts."""
-    return 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Knob:
     """One knob.
 
     Attributes:
         name: of the field in `Settings`.
-        what: one line for people.
-        offered: where its choices come from, for people.
         level: the first level at which the knob may move.
         applied: when it takes effect: ``launch``, ``start``, ``loader``, ``model`` or ``optimizer``.
         kind: the values there are anywhere.
         neutral: the value that changes nothing, and the one of settings to which the knob does not apply.
-        choices: values on this machine for this task.
+        choices: values on this machine for this task; see `reasons`.
         why: why a new value helps, in at most 40 characters, by value or by `MORE` and `LESS`.
         plain: how plain PyTorch says the value: a line of code, or what to do.
         devices: kinds of device that it concerns; elsewhere it is neutral.
@@ -179,11 +156,13 @@ class Knob:
         usual: PyTorch's own value if the knob applies and ``neutral`` is None.
         unsaid: PyTorch's own value on a machine, if that is not ``neutral``.
         fitted: a value on another machine of such a device: the same, or what can be done instead.
-        explained: why a move helps beside the other settings; None if `why` says it.
         follows: True if a change only follows from another knob's, or is explained by a line of its own.
-        effect: what the search expects; None for knobs that it sees together with others.
-        gain: expected gain in log rate over the neutral value.
-        changes_memory: of which memories a batch takes more or less: ``host``, ``device``, ``shm``.
+        spread: prior standard deviation of the effect on the log rate (0.1 is about ten per cent); None for knobs that
+            the search sees together with others.
+        length: distance in coordinates over which the effect is alike; None for words, alike only if equal.
+        gain: expected gain in log rate over the neutral value, beside what `autotune.search.prior` derives from the
+            step's parts.
+        changes_memory: True if a batch takes more or less memory.
         keeps: how close training stays: `EXACT`, `ROUNDING` or `TRACKING`.
         loss_tolerance: largest relative distance of the first losses from the fp32 baseline's, if rounding alone
             makes more than the usual one, by value.
@@ -197,51 +176,58 @@ class Knob:
     """
 
     name: str
-    what: str
-    offered: str
-    kind: Flag | Word | Count
+    kind: Word | Count
     neutral: Any
-    choices: Callable[[Context], Choices] = field(repr=False)
-    why: Mapping[Any, str] = field(repr=False)
-    plain: Callable[[Plan], str] = field(repr=False)
+    choices: Callable[[Context], Choices]
+    why: Mapping[Any, str]
+    plain: Callable[[Plan], str]
     level: str = "safe"
     applied: str = "start"
     devices: tuple[str, ...] = ("cpu", "cuda")
-    applies: Callable[[Chosen], bool] = field(default=always, repr=False)
+    applies: Callable[[Chosen], bool] = lambda _settings: True
     usual: Any = None
-    unsaid: Callable[[Inventory], Any] | None = field(default=None, repr=False)
-    fitted: Callable[[Any, Inventory], Any] = field(default=lambda value, _inventory: value, repr=False)
-    explained: Callable[[Any, Any, Chosen], str | None] | None = field(default=None, repr=False)
+    unsaid: Callable[[Inventory], Any] | None = None
+    fitted: Callable[[Any, Inventory], Any] = lambda value, _inventory: value
     follows: bool = False
-    effect: Effect | None = None
-    gain: Callable[[Chosen, Context], float] = field(default=no_gain, repr=False)
-    changes_memory: tuple[str, ...] = ()
+    spread: float | None = None
+    length: float | None = None
+    gain: Callable[[Chosen, Context], float] = lambda _settings, _context: 0.0
+    changes_memory: bool = False
     keeps: str = EXACT
-    loss_tolerance: Mapping[Any, float] = field(default_factory=dict, repr=False)
-    start_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
-    first_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
+    loss_tolerance: Mapping[Any, float] = field(default_factory=dict)
+    start_seconds: Mapping[Any, float] = field(default_factory=dict)
+    first_seconds: Mapping[Any, float] = field(default_factory=dict)
     inherited: bool = False
     words: str = ""
-    start: Callable[[Any, Training], Change | None] | None = field(default=None, repr=False)
-    on_model: Callable[[Any, nn.Module, Training], Change | None] | None = field(default=None, repr=False)
-    on_optimizer: Callable[[Any, Optimizer, Training], Change | None] | None = field(default=None, repr=False)
-    on_loader: Callable[[Chosen, DataLoader[Any], Training], dict[str, Any]] | None = field(default=None, repr=False)
+    start: Callable[[Any, Training], Change | None] | None = None
+    on_model: Callable[[Any, nn.Module, Training], Change | None] | None = None
+    on_optimizer: Callable[[Any, Optimizer, Training], Change | None] | None = None
+    on_loader: Callable[[Chosen, DataLoader[Any], Training], dict[str, Any]] | None = None
 
     @property
     def ordinal(self) -> bool:
         """Return True if values are ordered and a neighbour is one step away."""
         return isinstance(self.kind, Count)
 
-    @property
-    def conditional(self) -> bool:
-        """Return True if the knob does nothing beside some other settings."""
-        return self.applies is not always
-
     def why_not(self, value: object) -> str | None:
         """Return what is wanted instead of ``value``, in words; None if it is one of the knob's values."""
         if value is None and self.neutral is None:
             return None
         return self.kind.why_not(value)
+
+    def idle(self, device: str) -> str | None:
+        """Return why the knob does nothing on ``device``, or None."""
+        where = "beside" if device == "cuda" else "without"
+        return None if device in self.devices else f"it does nothing {where} a GPU"
+
+    def reasons(self, context: Context) -> Choices:
+        """Return `choices`, and the reasons of the device and of the task against each value."""
+        task, own = context.task, getattr(context.baseline, self.name)
+        idle = self.idle(task.device)
+        return {
+            value: (idle if value != self.neutral else None) or task.why_left_out(self.name, value, own) or reason
+            for value, reason in self.choices(context).items()
+        }
 
     def changes(self, value: object) -> bool:
         """Return True if ``value`` may change something: any number, or what is not neutral."""
@@ -259,10 +245,8 @@ class Knob:
         value = self.usual if value is None else value
         return self.kind.coordinate(value)
 
-    def reason(self, before: Any, after: Any, settings: Chosen) -> str:
-        """Return why moving from ``before`` to the ``after`` of ``settings`` helps."""
-        if self.explained is not None and (explained := self.explained(before, after, settings)):
-            return explained
+    def reason(self, before: Any, after: Any) -> str:
+        """Return why moving from ``before`` to ``after`` helps."""
         if after in self.why:
             return self.why[after]
         return self.why[MORE if before is None or after > before else LESS]

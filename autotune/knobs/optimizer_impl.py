@@ -11,8 +11,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.choices import Choices, by_reason
-from autotune.knobs.knob import ROUNDING, Context, Effect, Knob, Word
+from autotune.knobs.knob import ROUNDING, Choices, Context, Knob, Word
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +27,7 @@ FLAGS = OPTIMIZER_IMPLS[1:]
 def _optimizer_impl(context: Context) -> Choices:
     offered = context.task.optimizer_impls
     reason = f"{context.task.optimizer} does not accept it on {context.task.device}"
-    return by_reason({impl: None if impl in offered else reason for impl in OPTIMIZER_IMPLS})
+    return {impl: None if impl in offered else reason for impl in OPTIMIZER_IMPLS}
 
 
 def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
@@ -116,13 +115,6 @@ def _is_laid_out(parameters: list[Tensor]) -> bool:
     """Return True if gradients are dense and lie like their parameters."""
     import torch
 
-    try:  # the usual case, in few calls: this runs in every step
-        contiguous = torch.Tensor.is_contiguous
-        gradients: list[Any] = [parameter.grad for parameter in parameters]
-        if all(map(contiguous, gradients)) and all(map(contiguous, parameters)):
-            return True
-    except (TypeError, RuntimeError):  # a gradient is absent or sparse
-        pass
     pairs = [(p, p.grad) for p in parameters if p.grad is not None]
     return all(g.layout is torch.strided and g.stride() == p.stride() and _is_dense(p) for p, g in pairs)
 
@@ -130,8 +122,8 @@ def _is_laid_out(parameters: list[Tensor]) -> bool:
 def _is_dense(parameter: Tensor) -> bool:
     import torch
 
-    forms = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)[: max(1, parameter.dim() - 2)]
-    return any(parameter.is_contiguous(memory_format=form) for form in forms)
+    forms = (torch.channels_last, torch.channels_last_3d)[: max(0, parameter.dim() - 3)]
+    return parameter.is_contiguous() or any(parameter.is_contiguous(memory_format=form) for form in forms)
 
 
 def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
@@ -171,9 +163,7 @@ def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Chan
 
 OPTIMIZER_IMPL = Knob(
     name="optimizer_impl",
-    what="how the optimizer's update is computed",
     words="{} optimizer",
-    offered="default, foreach, fused, as far as the class accepts them",
     kind=Word(OPTIMIZER_IMPLS),
     neutral="default",
     applied="optimizer",
@@ -183,7 +173,7 @@ OPTIMIZER_IMPL = Knob(
         "foreach": "parameters are updated in groups",
         "default": "PyTorch's own choice is fastest here",
     },
-    effect=Effect(0.10),
+    spread=0.10,
     gain=lambda settings, _context: OPTIMIZER_GAIN[settings.optimizer_impl],
     keeps=ROUNDING,
     on_optimizer=_on_optimizer,

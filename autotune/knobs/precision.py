@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.change import Change, Changed, Refused, Training
-from autotune.knobs.choices import Choices, by_reason
-from autotune.knobs.knob import TRACKING, Chosen, Context, Effect, Knob, Word
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.knob import TRACKING, Chosen, Context, Knob, Word, unless
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
 
@@ -30,16 +29,13 @@ BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
 LEAST_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}
 """CUDA compute capability from which a precision is faster than fp32."""
+WHY_NOT_ON_CPUS = {"tf32": "no CUDA device", "fp16": "slow on CPUs, and gradient scaling is for accelerators"}
 MATRIX_SHARE = 0.5
 """Of a step's time, what matrix products take: the rest gains nothing from a lower precision."""
 PRECISION_GAIN = {
     "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
     "cuda": {"fp32": 0.0, "tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
 }
-
-
-def _precision(context: Context) -> Choices:
-    return by_reason({name: _why_not_faster(name, context.inventory, context.task.device) for name in PRECISIONS})
 
 
 def _why_not_faster(precision: str, inventory: Inventory, device: str) -> str | None:
@@ -50,7 +46,7 @@ def _why_not_faster(precision: str, inventory: Inventory, device: str) -> str | 
         return lacking(inventory, LEAST_CAPABILITY[precision])
     if precision == "bf16":
         return None if native_bf16(inventory) else "this CPU has no bfloat16 instructions"
-    return "no CUDA device" if precision == "tf32" else "slow on CPUs, and gradient scaling is for accelerators"
+    return WHY_NOT_ON_CPUS[precision]
 
 
 def lacking(inventory: Inventory, least: tuple[int, int]) -> str | None:
@@ -116,42 +112,30 @@ class Precision(Change):
 
 
 class _Tf32(Precision):
-    """float32 storage, TF32 matrix products and convolutions (CUDA, capability 8.0)."""
+    """float32 storage, TF32 matrix products and convolutions (CUDA, capability 8.0).
+
+    PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self._restore = contextlib.ExitStack()
-        if device.type == "cuda":
-            self._switch()
-
-    def _switch(self) -> None:
-        """Use TF32 for matrix products and convolutions.
-
-        PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
-        """
         import torch
 
+        super().__init__(device)
+        restore = contextlib.ExitStack()
+        self.back = restore.close
         matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        self._restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
+        restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
         try:
             own = torch.get_float32_matmul_precision()
         except RuntimeError:
-            self._restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
+            restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
             matmul.fp32_precision = "tf32"
         else:
-            self._restore.callback(torch.set_float32_matmul_precision, own)
+            restore.callback(torch.set_float32_matmul_precision, own)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the old switch announces its successor, which came with 2.9
                 torch.set_float32_matmul_precision("high")
         cudnn.allow_tf32 = True
-
-    def why_not(self) -> str | None:
-        """Return the reason on other devices: TF32 exists on CUDA devices only."""
-        return None if self.device.type == "cuda" else "no CUDA device"
-
-    def undo(self) -> None:
-        """Put the switches back."""
-        self._restore.close()
 
 
 class _Bf16(Precision):
@@ -238,12 +222,11 @@ class _Fp16(_Bf16):
 
         super().__init__(device)
         self.dtype = torch.float16
-        self.scaler = torch.amp.GradScaler(device.type, enabled=device.type != "cpu")
+        self.scaler = torch.amp.GradScaler(device.type)
         self._stepped: set[Optimizer] = set()
         self._unscaled: set[Optimizer] = set()
         self._scaled = False
         """True if gradients are scaled: a backward pass went through here since the last steps."""
-        self._off = "gradient scaling is for accelerators" if device.type == "cpu" else None
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Run the backward pass of the scaled loss."""
@@ -269,7 +252,7 @@ class _Fp16(_Bf16):
                 del instance["step"]
                 instance.update(before)
 
-        return Changed(put_back)
+        return Change(put_back)
 
     def step(self, optimizer: Optimizer, own: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Make a step of ``optimizer``, of which ``own`` is the user's, through the scaler."""
@@ -341,6 +324,11 @@ def _has_gradients(optimizer: Optimizer) -> bool:
 PRECISIONS: dict[str, type[Precision]] = {"fp32": Precision, "tf32": _Tf32, "bf16": _Bf16, "fp16": _Fp16}
 
 
+def _start(value: str, training: Training) -> Change:
+    reason = WHY_NOT_ON_CPUS.get(value) if training.device.type == "cpu" else None
+    return PRECISIONS[value](training.device) if reason is None else Refused(reason)
+
+
 def of(training: Training) -> Precision:
     """Return the precision of a session."""
     found = training.started.get("precision")
@@ -357,14 +345,14 @@ PLAIN = {
 
 PRECISION = Knob(
     name="precision",
-    what="precision of matrix products and convolutions",
     words="{}",
-    offered="fp32, tf32, bf16, fp16, as far as the hardware has them",
     level="amp",
     kind=Word(tuple(PRECISIONS)),
     neutral="fp32",
     applied="model",
-    choices=_precision,
+    choices=lambda context: {
+        name: _why_not_faster(name, context.inventory, context.task.device) for name in PRECISIONS
+    },
     fitted=_precision_fitted,
     why={
         "bf16": "faster products; losses track fp32",
@@ -373,12 +361,53 @@ PRECISION = Knob(
         "fp32": "lower precision is not faster here",
     },
     loss_tolerance={"tf32": 0.03, "bf16": 0.05, "fp16": 0.05},
-    effect=Effect(0.30),
+    spread=0.30,
     gain=_precision_gain,
-    changes_memory=("host", "device", "shm"),
+    changes_memory=True,
     keeps=TRACKING,
-    start=lambda value, training: PRECISIONS[value](training.device),
+    start=_start,
     on_model=lambda _value, model, training: of(training).on_model(model),
     on_optimizer=lambda _value, optimizer, training: of(training).on_optimizer(optimizer),
     plain=lambda plan: PLAIN[plan.settings.precision].format(device=plan.device),
+)
+
+
+def _set_products(value: str, _model: nn.Module, training: Training) -> Change | None:
+    """Set it once, when training begins: what a script computes before that stays exact.
+
+    oneDNN multiplies in bfloat16, and sums in float32. Who has chosen a precision himself keeps it.
+    """
+    import torch
+
+    if "matmul_precision" in training.started:
+        return None
+    if training.device.type != "cpu":
+        return Refused("it is for CPUs")
+    try:
+        own = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set by PyTorch's new switches, one by one
+        return Refused("you have set the precision of matrix products yourself")
+    if own != "highest":
+        return Refused(f"you have set it to {own}")
+    torch.set_float32_matmul_precision(value)
+    training.started["matmul_precision"] = Change(lambda: torch.set_float32_matmul_precision("highest"))
+    return training.started["matmul_precision"]
+
+
+MATMUL_PRECISION = Knob(
+    name="matmul_precision",
+    level="amp",
+    kind=Word(("highest", "medium")),
+    neutral="highest",
+    choices=lambda context: unless(_why_not_faster("bf16", context.inventory, "cpu"), "highest", "medium"),
+    devices=("cpu",),
+    applies=lambda settings: settings.precision == "fp32",
+    fitted=lambda value, inventory: value if native_bf16(inventory) else "highest",
+    why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
+    loss_tolerance={"medium": 0.05},
+    spread=0.20,
+    gain=lambda settings, _context: PRECISION_GAIN["cpu"]["bf16"] * (settings.matmul_precision == "medium"),
+    keeps=TRACKING,
+    on_model=_set_products,
+    plain=lambda plan: f'torch.set_float32_matmul_precision("{plan.settings.matmul_precision}")',
 )

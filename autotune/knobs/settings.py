@@ -12,9 +12,8 @@ from autotune.knobs.compile import COMPILE
 from autotune.knobs.convolutions import CHANNELS_LAST, CUDNN_BENCHMARK
 from autotune.knobs.knob import Knob
 from autotune.knobs.loader import BATCH_SIZE, NUM_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
-from autotune.knobs.matmul_precision import MATMUL_PRECISION
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
-from autotune.knobs.precision import PRECISION
+from autotune.knobs.precision import MATMUL_PRECISION, PRECISION
 from autotune.knobs.threads import INTEROP_THREADS, OMP_WAIT, THREADS
 
 KNOBS: tuple[Knob, ...] = (
@@ -41,8 +40,6 @@ KNOBS: tuple[Knob, ...] = (
 """The knob table: the order of settings in profiles and reports, and that in which changes are made."""
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
 KNOB_NAMES: tuple[str, ...] = tuple(BY_NAME)
-CONDITIONAL: tuple[Knob, ...] = tuple(knob for knob in KNOBS if knob.conditional)
-"""Knobs that do nothing beside some other settings."""
 
 if TYPE_CHECKING:
 
@@ -65,7 +62,7 @@ if TYPE_CHECKING:
 else:
 
     def _make_canonical(settings: Settings) -> None:
-        for knob in CONDITIONAL:
+        for knob in KNOBS:
             if not knob.applies(settings):
                 object.__setattr__(settings, knob.name, knob.neutral)
             elif getattr(settings, knob.name) is None:
@@ -81,7 +78,7 @@ class Settings(_Values):
     """A value for every knob, hashable and canonical: settings that act the same compare equal.
 
     ``batch_size`` is per process; ``global_batch`` is the batch of the user's own loader, which all processes share.
-    Each knob says what its field means.
+    ``docs/knobs.md`` says what each field means.
     """
 
     @property

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.knobs import binding, constraints
-from autotune.knobs.choices import powers_of_two
-from autotune.knobs.knob import Context, Knob, includes
-from autotune.knobs.settings import BY_NAME, CONDITIONAL, KNOB_NAMES, KNOBS, Settings
+from autotune.knobs.backend import powers_of_two
+from autotune.knobs.knob import Context, includes, offered
+from autotune.knobs.loader import batch_shares
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
+from autotune.knobs.task import LeftOut
 
 MAX_BATCH_FACTOR = 32
 SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"
@@ -25,15 +27,6 @@ BOUND = ("processes", "threads", "batch_size")
 MOVES = (SHAPE, GLOBAL_BATCH, *(name for name in KNOB_NAMES if name not in BOUND))
 Changes = dict[str, Any]
 """New values by knob."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """One value that is not offered, and why."""
-
-    knob: str
-    value: Any
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ class Space:
         Knobs that did not apply before take a value that is offered, and a binding that does nothing now is dropped.
         """
         after = settings.but(**changes)
-        new = [knob.name for knob in CONDITIONAL if knob.applies(after) and not knob.applies(settings)]
+        new = [knob.name for knob in KNOBS if knob.applies(after) and not knob.applies(settings)]
         odd = {name: self.values[name][0] for name in new if getattr(after, name) not in self.values[name]}
         if "none" in self.values["binding"] and self._idle_binding(after):
             odd["binding"] = "none"
@@ -193,34 +186,25 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     values: dict[str, tuple[Any, ...]] = {}
     left_out: list[LeftOut] = []
     for knob in KNOBS:
-        offered, reasons = _offered(knob, context)
-        own = getattr(context.baseline, knob.name)
+        reasons, own = knob.reasons(context), getattr(context.baseline, knob.name)
+        tried = offered(reasons)
         if knob.name in held:
-            offered = (held[knob.name],)
+            tried = (held[knob.name],)
         elif not includes(level, knob.level):
-            offered = (own,)
-        elif own is not None and own not in offered:
-            offered = tuple(sorted((*offered, own))) if knob.ordinal else (*offered, own)
-        values[knob.name] = offered or (own,)  # else a product of all choices would be empty
-        left_out += [LeftOut(knob.name, value, why) for value, why in reasons if value != held.get(knob.name)]
-    keeps_batch = any(name == "batch_size" for name, _value, _reason in context.task.left_out)
-    own_batch = level != "max" or keeps_batch
+            tried = (own,)
+        elif own is not None and own not in tried:
+            tried = tuple(sorted((*tried, own))) if knob.ordinal else (*tried, own)
+        values[knob.name] = tried or (own,)  # else a product of all choices would be empty
+        left_out += [
+            LeftOut(knob.name, value, why)
+            for value, why in reasons.items()
+            if why is not None and value != held.get(knob.name)
+        ]
+    own_batch = level != "max" or any(each.knob == "batch_size" for each in context.task.left_out)
     batches = (context.baseline.global_batch,) if own_batch else _global_batches(context)
     if not own_batch and "batch_size" not in held:
-        values["batch_size"] = tuple(sorted({b // k for b in batches for k in range(1, 65) if b % k == 0}))
+        values["batch_size"] = tuple(batch_shares(*batches))
     return Space(context, level, values, batches, tuple(left_out))
-
-
-def _offered(knob: Knob, context: Context) -> tuple[tuple[Any, ...], tuple[tuple[Any, str], ...]]:
-    """Return the knob's choices without what the task leaves out, and the reason for each value that is left out."""
-    choices, own = knob.choices(context), getattr(context.baseline, knob.name)
-    values, left_out = choices.values, choices.left_out
-    for name, value, reason in context.task.left_out:
-        if name == knob.name:
-            gone = [v for v in values if v == value or (value is None and v != own)]
-            values = tuple(v for v in values if v not in gone)
-            left_out = (*left_out, *((v, reason) for v in gone))
-    return values, left_out
 
 
 def _global_batches(context: Context) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -26,8 +26,16 @@ class Fingerprint:
     def with_one(self, kind: str, digest: str) -> Fingerprint:
         """Return this with one more digest of ``kind``."""
         known: tuple[str, ...] = getattr(self, kind)
-        changed: dict[str, Any] = vars(self) | {kind: known if digest in known else (*known, digest)}
-        return Fingerprint(**changed)
+        return self if digest in known else replace(self, **{kind: (*known, digest)})
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One value of a knob that is not tried, and why."""
+
+    knob: str
+    value: Any
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +69,8 @@ class TaskFacts:
     why_not_several: str | None = None
     """Why several training processes cannot be used, or None."""
     warnings: tuple[str, ...] = ()
-    left_out: tuple[tuple[str, Any, str], ...] = ()
-    """``(knob, value, reason)``: what a script decides itself. A value of None stands for all but the baseline's."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What a script decides itself. A value of None stands for all but the baseline's."""
 
     script: str | None = None
     """What a training step of an unmodified script is known by; None for a task file."""
@@ -74,3 +82,8 @@ class TaskFacts:
     """Why a script cannot be forked where it trains, so that each trial runs it from its start; None if it can."""
     compared: Fingerprint = field(default_factory=Fingerprint)
     """What the task's model, optimizer and loader are known by."""
+
+    def why_left_out(self, knob: str, value: Any, own: Any) -> str | None:
+        """Return why ``knob`` cannot have ``value``; None if it can. ``own``, the baseline's value, it always can."""
+        found = (each for each in self.left_out if each.knob == knob and value != own and each.value in (None, value))
+        return next((each.reason for each in found), None)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
-from autotune.knobs.backend import offered_processes
-from autotune.knobs.change import Change, Changed, Refused, Training
-from autotune.knobs.choices import Choices, powers_of_two, unless
-from autotune.knobs.knob import LESS, MORE, ROUNDING, SERVER_SECONDS, Chosen, Context, Count, Effect, Knob, Word
+from autotune.knobs.backend import offered_processes, powers_of_two
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.knob import LESS, MORE, ROUNDING, SERVER_SECONDS, Choices, Context, Count, Knob, Word, unless
 
 
 def _threads(context: Context) -> Choices:
@@ -20,14 +18,9 @@ def _threads(context: Context) -> Choices:
     slow = sum(cpu.kind == "efficiency" for cpu in context.inventory.cpu.logical if cpu.id in budget.cpus)
     counts = {*powers_of_two(budget.threads), budget.threads, budget.cores, budget.performance_cores}
     counts.add(len(budget.cpus) - slow)  # every SMT sibling of the fast cores
-    for processes in offered_processes(context).values:
+    for processes in offered_processes(context):
         counts |= {max(1, budget.threads // processes), max(1, budget.cores // processes)}
-    return Choices(tuple(sorted(count for count in counts if 1 <= count <= budget.threads)))
-
-
-def _shared_cores(before: Any, after: Any, settings: Chosen) -> str | None:
-    shared = settings.processes > 1 and after < before
-    return f"{settings.processes} processes share the cores" if shared else None
+    return dict.fromkeys(sorted(count for count in counts if 1 <= count <= budget.threads))
 
 
 def _start_threads(value: int, _training: Training) -> Change | None:
@@ -41,19 +34,16 @@ def _start_threads(value: int, _training: Training) -> Change | None:
     if before == value:
         return None
     torch.set_num_threads(value)
-    return Changed(lambda: torch.set_num_threads(before), read)
+    return Change(lambda: torch.set_num_threads(before), read)
 
 
 THREADS = Knob(
     name="threads",
-    what="intra-op threads of each process",
-    offered="powers of two, cores, and shares of the CPU budget",
     kind=Count(1, 4096),
     neutral=1,
     choices=_threads,
     unsaid=lambda inventory: inventory.software.default_threads or inventory.budget.threads,
-    why={MORE: "kernels are large enough for more cores", LESS: "more threads only waited for each other"},
-    explained=_shared_cores,
+    why={MORE: "kernels are large enough for more cores", LESS: "fewer threads wait for each other"},
     keeps=ROUNDING,
     start=_start_threads,
     plain=lambda plan: f"torch.set_num_threads({plan.settings.threads})",
@@ -75,15 +65,14 @@ def _start_interop(value: int, _training: Training) -> Change | None:
 
 INTEROP_THREADS = Knob(
     name="interop_threads",
-    what="inter-op threads of each process",
-    offered="1 and yours",
     kind=Count(1, 4096),
     neutral=1,
-    choices=lambda context: Choices(tuple(sorted({1, context.baseline.interop_threads}))),
+    choices=lambda context: dict.fromkeys(sorted({1, context.baseline.interop_threads})),
     unsaid=lambda inventory: inventory.software.default_interop_threads or inventory.budget.cores,
     fitted=lambda value, inventory: min(value, max(inventory.budget.threads, len(inventory.cpu.logical))),
     why={MORE: "independent operators run side by side", LESS: "leaves the cores to the kernels"},
-    effect=Effect(0.03, 2.0),
+    spread=0.03,
+    length=2.0,
     start=_start_interop,
     plain=lambda plan: f"torch.set_num_interop_threads({plan.settings.interop_threads})  # before any parallel work",
 )
@@ -108,8 +97,6 @@ def _why_not_passive(context: Context) -> str | None:
     own = [f"{name}={value}" for name, value in context.inventory.software.environment if name in WAIT_VARIABLES]
     if own:
         return f"{own[0]} is yours and stays"
-    if context.cuda:
-        return "training is on the GPU"
     if context.neighbours < BESIDE_CPUS:
         return f"helps if others take {BESIDE_CPUS} CPUs or more; before the search they took {context.neighbours:.1f}"
     return None
@@ -126,9 +113,7 @@ def _why_not_waiting(policy: str) -> str | None:
 
 OMP_WAIT = Knob(
     name="omp_wait_policy",
-    what="how OpenMP's threads wait for each other",
     words="{} waiting",
-    offered="default (they spin), passive (they sleep), if others take 0.3 CPUs or more; CPU training only",
     kind=Word(("default", "passive")),
     neutral="default",
     applied="launch",
@@ -136,10 +121,10 @@ OMP_WAIT = Knob(
     devices=("cpu",),
     applies=lambda settings: settings.threads > 1,
     why={"passive": "threads sleep beside other processes", "default": "threads that spin go on sooner"},
-    effect=Effect(0.3),
+    spread=0.3,
     gain=lambda settings, _context: PASSIVE_GAIN * (settings.omp_wait_policy == "passive"),
     first_seconds={"passive": SERVER_SECONDS},
     inherited=True,
-    start=lambda value, _training: Changed(read=lambda: _why_not_waiting(value)),
+    start=lambda value, _training: Change(read=lambda: _why_not_waiting(value)),
     plain=lambda plan: plan.start_with(OMP_WAIT_POLICY),
 )

@@ -1,4 +1,4 @@
-"""The command line and the environment that start training on this machine, alone or with others of a cluster.
+"""The command line and the environment that start training on this machine, alone or with others.
 
 Variables that the user set are kept and reported.
 """
@@ -8,20 +8,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
 
 from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import AffinityPlan, cpu_list
 from autotune.knobs.settings import Settings
 from autotune.knobs.threads import OMP_WAIT_POLICY, own_waiting
-from autotune.probes.facts import Inventory, Route
+from autotune.probes.facts import Inventory
 
 ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or with settings applied to it."""
-STARTER = "autotune.knobs.binding"
-"""Module that binds a process before it becomes the script."""
+BINDER = ("-m", "autotune.knobs.binding")
+"""Runs the module that binds a process before it becomes the script."""
 
 TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"
 """PyTorch's own, and one that leaves with the exit status of the process that failed."""
@@ -40,32 +39,6 @@ INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
 """Variables that libraries read when they are loaded: a fork cannot change what they say."""
 _ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The machines of one job.
-
-    Attributes:
-        nodes: how many, this one included.
-        endpoint: torchrun's rendezvous, ``HOST[:PORT]``.
-        host: one of the machines, where they meet.
-    """
-
-    nodes: int
-    endpoint: str
-    host: str
-
-    def options(self, route: Route) -> list[str]:
-        """Return options of torchrun's rendezvous. Without ``route`` it asks for the host's name, which need not
-        resolve."""
-        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=autotune"]
-        return [
-            f"--nnodes={self.nodes}",
-            *meeting,
-            f"--rdzv-conf=is_host={int(route.here)}",
-            f"--local-addr={route.address}",
-        ]
 
 
 def command(
@@ -89,7 +62,7 @@ def command(
         script: the training script; ``-m`` if ``args`` begin with a module.
         args: its own arguments.
         python: the interpreter.
-        binder: the command in front of the program that binds each process, see `starter` and `system_tools`.
+        binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
         rendezvous: torchrun's options for several machines; none for this one alone.
         torchrun: the module that starts several processes.
@@ -109,48 +82,13 @@ def command(
     return [*start, *entry, script, *args]
 
 
-def starter(plan: AffinityPlan, python: str) -> list[str]:
-    """Return this package's own command that binds a process; empty if ``plan`` binds nothing."""
-    return [python, "-m", STARTER] if plan.affinities else []
-
-
 def system_tools(plan: AffinityPlan) -> list[str]:
-    """Return the same with ``taskset``, for a machine without this package."""
+    """Return the ``taskset`` in front of a program that binds each process as ``plan`` says; empty if it binds none."""
     tools = [["taskset", "-c", cpu_list(affinity.cpus)] for affinity in plan.affinities]
     if len(tools) < 2:
         return tools[0] if tools else []
     cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
     return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
-
-
-def from_options(nodes: int | None, endpoint: str | None) -> Cluster | None:
-    """Return the cluster that the command line describes; None for one machine.
-
-    Args:
-        nodes: how many machines.
-        endpoint: ``HOST[:PORT]`` of the rendezvous.
-
-    Raises:
-        UsageError: the options contradict each other.
-    """
-    if nodes is not None and nodes < 1:
-        raise UsageError(f"--nnodes {nodes}: must be at least 1")
-    if nodes is None or nodes == 1:
-        if endpoint is not None:
-            raise UsageError("--rdzv-endpoint: say also how many machines meet there, with --nnodes")
-        return None
-    if endpoint is None:
-        raise UsageError(
-            f"--nnodes {nodes}: say where the machines meet: --rdzv-endpoint HOST:PORT (one of them, the same on all)"
-        )
-    try:
-        found = urlsplit(f"//{endpoint}")
-        host = found.hostname if found.netloc == endpoint and found.port != 0 else None
-    except ValueError:  # no port
-        host = None
-    if host is None:
-        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
-    return Cluster(nodes, endpoint, host)
 
 
 def check_slurm(environment: Mapping[str, str]) -> None:
@@ -174,8 +112,8 @@ class Environment:
     set: dict[str, str]
     kept: tuple[str, ...] = ()
     """A sentence for each variable that the user set, which stays in place of the tuned value."""
-    not_applied: tuple[tuple[str, str], ...] = ()
-    """``(knob, reason)``."""
+    not_applied: Mapping[str, str] = field(default_factory=dict)
+    """Why, by knob."""
 
 
 def environment(
@@ -200,17 +138,23 @@ def environment(
         kept[own_policy] = policy if own_policy == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}"
     elif policy != "default" and OMP_WAIT_POLICY not in base_env:
         chosen[OMP_WAIT_POLICY] = policy
-    preloaded, missing = base_env.get("LD_PRELOAD", ""), ""
-    if _ALLOCATOR.search(preloaded) and settings.allocator not in preloaded:
-        kept["LD_PRELOAD"] = settings.allocator
-    elif not _ALLOCATOR.search(preloaded) and settings.allocator != "default":
-        library, missing = _library(settings.allocator, inventory)
-        chosen |= {"LD_PRELOAD": ":".join(filter(None, (preloaded, library)))} if library else {}
+    missing: dict[str, str] = {}
+    preloaded = base_env.get("LD_PRELOAD", "")
+    if _ALLOCATOR.search(preloaded):
+        if settings.allocator not in preloaded:
+            kept["LD_PRELOAD"] = settings.allocator
+    elif settings.allocator != "default":
+        # A profile holds a word, never a path: the probes find the library, of those that only root can change.
+        libraries = {each.name: each.library for each in inventory.software.allocators}
+        if settings.allocator in libraries:
+            chosen["LD_PRELOAD"] = ":".join(filter(None, (preloaded, libraries[settings.allocator])))
+        else:
+            missing["allocator"] = f"{settings.allocator} is not installed here"
     notes = (
         f"{name}={base_env[name]} is yours and stays; tuned would be {value}. Unset it to use the profile."
         for name, value in kept.items()
     )
-    return Environment(chosen, tuple(notes), (("allocator", missing),) if missing else ())
+    return Environment(chosen, tuple(notes), missing)
 
 
 def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
@@ -218,18 +162,6 @@ def _interface(settings: Settings, inventory: Inventory, interface: str | None) 
     backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
     variable = BACKENDS[backend].interface_variable if backend else None
     return {variable: interface or LOOPBACK} if variable else {}
-
-
-def _library(allocator: str, inventory: Inventory) -> tuple[str, str]:
-    """Return the library of ``allocator``, or an empty one and why it cannot be preloaded.
-
-    A profile holds a word, never a path. The library is the one that the probes of this machine found; they list only
-    libraries that nobody but root can change.
-    """
-    if inventory.software.platform != "linux":
-        return "", f"{allocator} is preloaded on Linux only"
-    found = (each.library for each in inventory.software.allocators if each.name == allocator)
-    return next(((library, "") for library in found), ("", f"{allocator} is not installed here"))
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:

@@ -12,17 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.errors import UsageError
-from autotune.near import did_you_mean
+from autotune.errors import UsageError, did_you_mean
 from autotune.trial.target import Script, Target, recognise_target, started_script
 
 PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
-LAUNCHERS = ("torchrun", "accelerate", "mpiexec", "mpirun")
-MODULES = {
-    "torch.distributed.run": ("torchrun",),
-    "torch.distributed.launch": ("torch.distributed.launch",),
-    "accelerate.commands.launch": ("accelerate", "launch"),
-}
+MODULES = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
 """Launchers that are started with ``python -m``."""
 
 MPI_OPTIONS = ("--oversubscribe --allow-run-as-root", "-n -np --np")
@@ -62,15 +56,7 @@ def parse(words: Sequence[str]) -> Script | None:
     if not words or not is_launcher(words[0]):
         return None
     name = os.path.basename(words[0])
-    if name == "torchrun":
-        return _torchrun(words[1:])
-    if name == "accelerate":
-        if list(words[1:2]) != ["launch"]:
-            raise UsageError(
-                f"{' '.join(words[:2])}: of Accelerate's commands, only accelerate launch starts a training"
-            )
-        return _accelerate(words[2:])
-    return _python(words) if PYTHON.fullmatch(name) else _mpiexec(name, words[1:])
+    return LAUNCHERS.get(name, _python)(name, words[1:])
 
 
 def target(written: str, arguments: Sequence[str], *, module: bool = False, network: bool = False) -> Target:
@@ -104,9 +90,7 @@ def script(written: str, arguments: Sequence[str], *, module: bool = False) -> S
 def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
     """Return the script as it was written, with its launcher and the whole line if it has one."""
     words = (written, *arguments)
-    found = None if module else parse(words)
-    if found is None:
-        return _written(words, module)
+    found = (None if module else parse(words)) or _written(words, module)
     if found.launcher is None:
         return found
     ranked = found.launcher == "torchrun" or (found.launcher == "accelerate" and found.processes > 1)
@@ -118,20 +102,19 @@ def _written(words: Sequence[str], module: bool) -> Script:
     return Script(Path(words[0]), tuple(words[1:]), words[0], words[0] if module else None)
 
 
-def _python(words: Sequence[str]) -> Script:
-    options, rest = _options("python", words[1:], last="-m")
+def _python(_name: str, words: Sequence[str]) -> Script:
+    options, rest = _options("python", words)
     module = "-m" in options
+    if module and rest[0] == "torch.distributed.launch":
+        raise UsageError(f"python -m {rest[0]} is PyTorch's former launcher: give its torchrun line")
     if module and rest[0] in MODULES:
-        launcher = (*MODULES[rest[0]], *rest[1:])
-        found = parse(launcher)
-        if found is None:
-            raise UsageError(f"python -m {rest[0]} is PyTorch's former launcher: give its torchrun line")
-        return found
+        name, *first = MODULES[rest[0]]
+        return LAUNCHERS[name](name, [*first, *rest[1:]])
     return _written(rest, module)
 
 
-def _torchrun(words: Sequence[str]) -> Script:
-    options, rest = _options("torchrun", words)
+def _torchrun(name: str, words: Sequence[str]) -> Script:
+    options, rest = _options(name, words)
     if options.get("--nnodes", "1") not in ("1", "1:1"):
         raise UsageError(f"torchrun --nnodes={options['--nnodes']}: autotune takes the launch line of one machine")
     processes = _count("torchrun --nproc-per-node", options.get("--nproc-per-node", "1"))
@@ -147,12 +130,15 @@ def _mpiexec(name: str, words: Sequence[str]) -> Script:
     numbers = [_count(f"{name} -n", str(options[each])) for each in ("-n", "-np", "--np") if each in options]
     if not numbers:
         raise UsageError(f"{name}: say how many processes, {name} -n 2 python train.py")
-    return replace(_python(rest), launcher="mpiexec", processes=numbers[-1])
+    return replace(_python("python", rest[1:]), launcher="mpiexec", processes=numbers[-1])
 
 
-def _accelerate(words: Sequence[str]) -> Script:
+def _accelerate(name: str, words: Sequence[str]) -> Script:
     """Read the line as Accelerate does: without ``--multi-gpu`` it starts one process."""
-    options, rest = _options("accelerate launch", words)
+    if list(words[:1]) != ["launch"]:
+        line = " ".join((name, *words[:1]))
+        raise UsageError(f"{line}: of Accelerate's commands, only accelerate launch starts a training")
+    options, rest = _options("accelerate launch", words[1:])
     said = _config(options.get("--config-file"), needed="--cpu" not in options)
     if options.get("--num-machines", said.get("num_machines", "1")) != "1":
         raise UsageError("accelerate launch --num_machines: autotune takes the launch line of one machine")
@@ -197,14 +183,8 @@ def _config(named: str | None, *, needed: bool) -> dict[str, str]:
     return {key: str(value) for key, value in said.items()}
 
 
-def _options(name: str, words: Sequence[str], last: str = "") -> tuple[dict[str, str], list[str]]:
-    """Return the options of launcher ``name`` by their names in `OPTIONS`, and the words from the script on.
-
-    Args:
-        name: of the launcher.
-        words: that follow the launcher.
-        last: the option after which the script comes at once.
-    """
+def _options(name: str, words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the options of launcher ``name`` by their names in `OPTIONS`, and the words from the script on."""
     found: dict[str, str] = {}
     flags, values = (options.split() for options in OPTIONS[name])
     rest = list(words)
@@ -222,7 +202,7 @@ def _options(name: str, words: Sequence[str], last: str = "") -> tuple[dict[str,
                 raise UsageError(f"{name} {word}: a value must follow")
             value = rest.pop(0)
         found[option] = value
-        if option == last:
+        if name == "python" and option == "-m":  # the module comes at once
             break
     if not rest:
         raise UsageError(f"{name}: no script follows its options")
@@ -230,11 +210,10 @@ def _options(name: str, words: Sequence[str], last: str = "") -> tuple[dict[str,
 
 
 def _count(option: str, text: str) -> int:
-    """Return ``text`` as a number of processes or threads.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return ``text`` as a number of processes or threads. Raise `UsageError` if it is none."""
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= 1024:
         raise UsageError(f"{option} {text}: give a number, 1 or more")
     return int(text)
+
+
+LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "mpiexec": _mpiexec, "mpirun": _mpiexec}

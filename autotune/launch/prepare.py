@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -10,31 +11,30 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, overrides
+from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, disabled
 from autotune.errors import UsageError
 from autotune.knobs import binding
-from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.backend import BACKENDS, MPIEXEC, BackendRow
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
+    BINDER,
     OUR_TORCHRUN,
-    Cluster,
     command,
     environment,
     own_threads,
-    starter,
     system_tools,
     without_mpi_job,
 )
 from autotune.probes import network
-from autotune.probes.facts import Inventory, Route
+from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
-from autotune.profiles.match import NONE, Here
+from autotune.profiles.match import NONE, Here, Match
 from autotune.runtime.entry import startup, torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
@@ -60,14 +60,16 @@ class Wishes:
         level: ``safe``, ``amp`` or ``max``; ``AUTOTUNE_LEVEL`` or the recommended one if None.
         task: whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
-        cluster: the machines that train together; this one alone if None.
+        nodes: how many machines train together.
+        endpoint: ``HOST[:PORT]`` where they meet.
     """
 
     profile: Path | None = None
     level: str | None = None
     task: str | None = None
     processes: int | None = None
-    cluster: Cluster | None = None
+    nodes: int = 1
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,26 +102,23 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     """Return what ``autotune run`` starts.
 
     Raises:
-        UsageError: no profile for this machine, no such level, too many processes, or no route to the other machines.
+        UsageError: no profile for this machine, no such level, or too many processes.
     """
-    outside = overrides(os.environ)
-    if wishes.processes is not None and wishes.processes < 1:
-        raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
-    if outside.disabled or script.hides_us:
-        return _as_it_is(script, DISABLED if outside.disabled else f"{AS_IT_IS}: {script.hides_us}")
+    if disabled(os.environ) or script.hides_us:
+        return _as_it_is(script, DISABLED if disabled(os.environ) else f"{AS_IT_IS}: {script.hides_us}")
     inventory = probe()
     found, said = _profile(script, wishes, inventory)
-    profile, sentence = found.profile, found.comparison.sentence
+    profile, sentence = found.profile, found.sentence
     if found.verdict == NONE:
         return _as_it_is(script, f"{AS_IT_IS}: {sentence}")
-    named = wishes.level or outside.level
+    named = wishes.level or os.environ.get(LEVEL)
     level = profile.checked_level(named, "--level" if wishes.level else LEVEL)
-    if named is None and wishes.processes is None and wishes.cluster is None and not profile.is_felt(level):
+    if not named and wishes.processes is None and wishes.nodes == 1 and not profile.is_felt(level):
         return _as_it_is(script, NOT_FELT.format(level))
     settings, notes = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
         return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
-    order, alone = _order(profile, level, settings), settings.processes == 1 and wishes.cluster is None
+    order, alone = _order(profile, level, settings), settings.processes == 1 and wishes.nodes == 1
     as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
     by = (AS_ONE,) if as_one else ()
     if alone and order is None and profile.target.script is not None:
@@ -127,8 +126,8 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
         return _as_it_is(script, *why, *by, own=as_one)
     own = as_one | dict(script.variables)
     if profile.target.script is None:
-        own |= {PROFILE: str(found.local().resolve()), LEVEL: level}
-    launch = _launch(script, settings, order, own, wishes.cluster, inventory)
+        own |= {PROFILE: str(registry.local(found).resolve()), LEVEL: level}
+    launch = _launch(script, settings, order, own, wishes, inventory)
     return replace(launch, notes=(*said, *filter(None, [sentence]), *notes, *by, *launch.notes))
 
 
@@ -153,7 +152,7 @@ def _settings(
     if alone is not None:
         said = (*said, f"{script.name} is started as one process: {alone}")
         settings = one_process(settings, inventory)
-    check_shares(profile, settings, wishes.cluster.nodes if wishes.cluster else 1)
+    _check_shares(profile, settings, wishes.nodes)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
 
@@ -163,21 +162,14 @@ def _launch(
     settings: Settings,
     order: Order | None,
     own: dict[str, str],
-    cluster: Cluster | None,
+    wishes: Wishes,
     inventory: Inventory,
 ) -> Launch:
-    """Return the command and environment that put ``settings`` in force.
-
-    Args:
-        script: to start.
-        settings: to start it with.
-        order: what is applied to the script from outside.
-        own: variables that the script reads, or this package's own runtime in it.
-        cluster: the machines that train together; this one alone if None.
-        inventory: this machine.
-    """
-    base, route = without_mpi_job(settings, os.environ), _route(settings, cluster)
-    added = environment(settings, inventory, base, interface=route.interface if route else None)
+    """Return the command and environment that put ``settings`` in force, with the script's ``own`` variables."""
+    row = BACKENDS[settings.backend or "gloo"]
+    rendezvous, interface = _rendezvous(wishes, row)
+    base = without_mpi_job(settings, os.environ)
+    added = environment(settings, inventory, base, interface=interface)
     plan = binding.plan(settings, inventory)
     variables = added.set | own
     if plan.affinities:
@@ -191,32 +183,50 @@ def _launch(
         first,
         rest,
         sys.executable,
-        rendezvous=cluster.options(route) if cluster and route else (),
+        rendezvous=rendezvous,
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )
-    portable = starting(binder=system_tools(plan))
-    started_in, row = base | variables, BACKENDS[settings.backend or "gloo"]
-    at_once = settings.processes == 1 and cluster is None and row.launcher != MPIEXEC and startup.works()
+    started_in = base | variables
+    at_once = settings.processes == 1 and not rendezvous and row.launcher != MPIEXEC and startup.works()
     if at_once:  # without our entry and starter in between, which would be interpreters of their own
         start = [sys.executable, *script.words]
         if order is not None or row.module:
             startup.mark(started_in, row.name)
     else:
-        start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
-    notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied)]
-    if cluster is not None:
-        notes.append(_shared_by(settings, cluster))
+        binder = [sys.executable, *BINDER] if plan.affinities else []
+        start = starting(binder=binder, torchrun=OUR_TORCHRUN)
+    notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
+    if rendezvous:
+        samples = -(-settings.global_batch // (settings.processes * wishes.nodes))
+        notes.append(
+            f"{wishes.nodes} machines x {settings.processes} processes share the global batch of"
+            f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
+        )
+    portable = starting(binder=system_tools(plan))
     return Launch(start, portable, started_in, variables, tuple(notes), binds=at_once and bool(plan.affinities))
 
 
-def _shared_by(settings: Settings, cluster: Cluster) -> str:
-    """Return how the machines of ``cluster`` share the batch."""
-    samples = -(-settings.global_batch // (settings.processes * cluster.nodes))
-    return (
-        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of"
-        f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
-    )
+def _rendezvous(wishes: Wishes, row: BackendRow) -> tuple[list[str], str | None]:
+    """Return torchrun's options for several machines, and the network interface between them; nothing for one machine.
+
+    Without ``--local-addr`` torchrun asks for the host's name, which need not resolve.
+
+    Raises:
+        UsageError: the backend trains on one machine only, or this one has no route to where they meet.
+    """
+    if wishes.nodes == 1:
+        return [], None
+    if row.launcher == MPIEXEC:
+        raise UsageError(f"--nnodes {wishes.nodes}: the profile's backend {row.name} trains on one machine only")
+    endpoint = wishes.endpoint or ""
+    route = network.route(re.sub(r":\d+$", "", endpoint).strip("[]")) if endpoint else None
+    if route is None:
+        where = f"--nnodes {wishes.nodes} --rdzv-endpoint {endpoint or '...'}: this machine has no route there"
+        raise UsageError(f"{where}. Give HOST:PORT of one of the machines, which all can reach")
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=autotune"]
+    here = [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
+    return [f"--nnodes={wishes.nodes}", *meeting, *here], route.interface
 
 
 def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
@@ -227,15 +237,15 @@ def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None)
     return Launch(start, start, os.environ | added, added, notes)
 
 
-def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[registry.Match, tuple[str, ...]]:
+def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
     """Return the profile to take: the one that the user names, else the best for this machine; and what to say.
 
     Raises:
         ProfileError: the profile that the user names cannot be read.
         UsageError: none is named, and none is applied by itself.
     """
-    named = wishes.profile or (overrides(os.environ).profile if wishes.task is None else None)
-    if named is not None:
+    named = wishes.profile or (os.environ.get(PROFILE) if wishes.task is None else None)
+    if named:
         return registry.of_file(named, Here.on(inventory)), ()
     found = registry.search(Here.on(inventory, wishes.task or script.name), script=script.path)
     if found.match is not None:
@@ -243,26 +253,6 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[regi
     words = shlex.join(script.words[: 2 if script.module else 1])
     advice = "" if found.best else f" {words}, or take another task's: --target NAME"
     raise UsageError("\n".join([f"{found.reason}{advice}", *found.notes]))
-
-
-def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
-    """Return the route to where the machines meet; None for one machine.
-
-    Raises:
-        UsageError: the backend trains on one machine only, or the machines cannot meet there.
-    """
-    if cluster is None:
-        return None
-    if settings.backend and BACKENDS[settings.backend].launcher == MPIEXEC:
-        raise UsageError(
-            f"--nnodes {cluster.nodes}: the profile's backend {settings.backend} trains on one machine only"
-        )
-    route = network.route(cluster.host)
-    if route is None:
-        raise UsageError(
-            f"{cluster.host}: this machine has no route there. Give a name or an address that all can reach"
-        )
-    return route
 
 
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
@@ -289,13 +279,8 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
     return None if "autotune" in text else "it does not use autotune.load(), which shares its work out"
 
 
-def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
-    """Check that several processes of an unmodified script train together: a trial must have shown it.
-
-    Args:
-        profile: of the script.
-        settings: to start it with.
-        nodes: how many machines train together.
+def _check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
+    """Check that several processes, on so many ``nodes``, of an unmodified script train together: a trial has shown it.
 
     Raises:
         UsageError: nothing has shown it, or the processes cannot share the script's batch equally.

@@ -11,7 +11,6 @@ text and not 8, so that errors quote what was written. PyYAML reads the letters,
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import getpass
 import os
@@ -26,7 +25,7 @@ import yaml
 
 from autotune.errors import ProfileError
 from autotune.profiles import places
-from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, look_alike
+from autotune.profiles.format import MAX_NAME, SCHEMA, Profile
 from autotune.profiles.places import reason_of
 from autotune.profiles.records import Keys, Refused, as_data, build, quote, shown
 
@@ -82,8 +81,6 @@ def parse(content: bytes | str, name: str) -> Profile:
 
 def _text(content: bytes | str) -> str:
     raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
-    if b"\0" in raw and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise Problem("is a binary file, not a profile")
     if len(raw) > MAX_BYTES:
         raise Problem(f"is larger than {MAX_BYTES // 1024} KB, which no profile is")
     try:
@@ -118,8 +115,7 @@ def to_data(profile: Profile) -> dict[str, Any]:
     """Return what the file (and ``--json``) holds: plain data in the file's order, with private names taken out."""
     data: dict[str, Any] = as_data(profile)
     names = private_names()
-    name = public(profile.target.name, (), MAX_NAME) or "target"
-    data["target"]["name"] = name.encode("ascii", "replace").decode() if look_alike(name) else name
+    data["target"]["name"] = public(profile.target.name, (), MAX_NAME) or "target"
     data["software"] = _public_data(data["software"], names)
     data["evidence"] = _public_data(data["evidence"], names)
     for level in data["levels"].values():
@@ -149,18 +145,14 @@ def write_text(path: Path, text: str) -> Path:
     try:
         places.check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
+            whole = Path(folder, "profile")
+            with whole.open("w", encoding="utf-8", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+            whole.chmod(0o644)
+            whole.replace(path)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({reason_of(error)})") from error
     return path

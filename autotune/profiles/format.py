@@ -7,16 +7,14 @@ in Python checks nothing. The format gets a number when version 1.0 is released.
 
 import math
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
-from autotune.knobs.task import Fingerprint
-from autotune.near import did_you_mean
+from autotune.knobs.task import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
 from autotune.profiles.records import (
     OMITTED,
@@ -44,25 +42,11 @@ FELT_SECONDS = 0.5
 MAX_NAME = 100
 MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
 """Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
-STYLED = {"FULLWIDTH", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "CIRCLED", "SQUARED"}
-"""First words of Unicode's names for letters that only look like plain ones."""
-
-
-def look_alike(name: str) -> bool:
-    """Return True if ``name`` may look like another name: it has letters of several alphabets, or styled ones."""
-    words = re.findall(r"[^\W\d_]+", name)
-    alphabets = [{unicodedata.name(letter, "UNKNOWN").split()[0] for letter in word} for word in words]
-    return any(found & STYLED or ("LATIN" in found and len(found) > 1) for found in alphabets)
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= MAX_NAME and not look_alike(text)
-
 
 Slug = Annotated[str, pattern(r"[a-z0-9][a-z0-9.\-]{0,199}", "a plain name (a-z, 0-9, dots, dashes)")]
 Fact = Annotated[str, pattern(r"[\x21-\x7e]{1,100}", "one plain word")]
 Number = Annotated[int, span(1, 2**20)]
-Name = Annotated[str, Limit(_is_name, f"a name of up to {MAX_NAME} letters that look like no others")]
+Name = Annotated[str, Limit(lambda text: 0 < len(text) <= MAX_NAME, f"a name of up to {MAX_NAME} letters")]
 KnobName = Annotated[str, one_of(KNOB_NAMES, "a knob")]
 Key = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,31}", "a lower-case word")]
 Level = Annotated[str, one_of(LEVELS)]
@@ -88,6 +72,7 @@ Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")
 Compared = Annotated[
     Fingerprint, Rules({"models": Digests, "optimizers": Digests, "loaders": Digests}, Fingerprint), OMITTED
 ]
+NotOffered = Annotated[LeftOut, Rules({"knob": Name, "value": Scalar, "reason": str}, LeftOut)]
 Followed = Annotated[
     WholeRun,
     Rules(
@@ -163,15 +148,6 @@ class Failure:
     reason: str
     changed: Mapping[KnobName, Scalar]
     """The knobs by which it differs from the baseline."""
-
-
-@dataclass(frozen=True)
-class NotOffered:
-    """One value that was never tried."""
-
-    knob: Name
-    value: Scalar
-    reason: str
 
 
 @dataclass(frozen=True)

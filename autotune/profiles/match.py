@@ -9,8 +9,9 @@ none         another task, device or architecture: nothing of it can be applied
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from autotune.probes.facts import Inventory
@@ -33,13 +34,22 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A profile against a machine."""
+class Match:
+    """A profile, and how well it fits a machine.
 
-    key: str
-    """The profile's machine."""
+    Attributes:
+        profile: the profile.
+        differing: the fields that differ, those that fit least first.
+        source: the place that it comes from, for people.
+        content: what stands there.
+        path: its file; None if it is at a URL.
+    """
+
+    profile: Profile
     differing: tuple[Difference, ...]
-    """The fields that differ, those that fit least first."""
+    source: str = ""
+    content: bytes = field(default=b"", repr=False)
+    path: Path | None = None
 
     @property
     def verdict(self) -> str:
@@ -47,21 +57,16 @@ class Comparison:
         return self.differing[0].verdict if self.differing else EXACT
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """One line per field that differs: ``threads: profile 64, here 8``."""
-        found = [each for each in self.differing if each.field != "key"] or self.differing
-        return tuple(f"{each.field}: {each.words}" for each in found)
-
-    @property
     def sentence(self) -> str:
-        """The verdict in one sentence for people; empty if it is exact."""
-        why = "; ".join(self.notes)
+        """The verdict in one sentence for people, with ``threads: profile 64, here 8``; empty if it is exact."""
+        fields = [each for each in self.differing if each.field != "key"] or self.differing
+        key, why = self.profile.key, "; ".join(f"{each.field}: {each.words}" for each in fields)
         return {
             EXACT: "",
-            COMPATIBLE: f"the profile was measured on {self.key}, which is compatible: its speedup may differ ({why})",
-            SIMILAR: f"the profile was measured on {self.key}, which is only similar: autotune check PROFILE TARGET"
+            COMPATIBLE: f"the profile was measured on {key}, which is compatible: its speedup may differ ({why})",
+            SIMILAR: f"the profile was measured on {key}, which is only similar: autotune check PROFILE TARGET"
             f" --force shows whether its speedup holds here ({why})",
-            NONE: f"the profile was measured on {self.key} and does not fit here ({why})",
+            NONE: f"the profile was measured on {key} and does not fit here ({why})",
         }[self.verdict]
 
 
@@ -85,10 +90,11 @@ class Here:
         return cls(machine_type(inventory), versions(inventory), target)
 
 
-def compare(profile: Profile, here: Here) -> Comparison:
-    """Compare ``profile`` with what is ``here``."""
+def compare(profile: Profile, here: Here, source: str = "", content: bytes = b"", path: Path | None = None) -> Match:
+    """Compare ``profile``, which comes from ``source``, with what is ``here``."""
     found = [each for each in _fields(profile, here) if each.verdict != EXACT]
-    return Comparison(profile.key, tuple(sorted(found, key=lambda each: -VERDICTS.index(each.verdict))))
+    worst_first = sorted(found, key=lambda each: -VERDICTS.index(each.verdict))
+    return Match(profile, tuple(worst_first), source, content, path)
 
 
 def _fields(profile: Profile, here: Here) -> Iterator[Difference]:

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from platformdirs import site_data_dir, user_data_dir
@@ -18,7 +18,6 @@ from autotune.errors import UsageError
 APPLICATION = "torch-autotune"
 VARIABLE = "AUTOTUNE_PROFILES"
 FOLDER = "profiles"
-SUFFIX = ".yaml"
 START = 4096
 SCHEMA_LINE = re.compile(rb"^schema: autotune\.profile", re.MULTILINE)
 """Every profile has it behind its header."""
@@ -28,22 +27,17 @@ Place = Path | str
 """A folder, or the URL of a registry."""
 _SCHEME = r"[a-z][a-z0-9+.\-]*://"
 _ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
-"""One entry of the variable, within a line and between semicolons."""
+"""One entry of the variable. In ``https://host:8000/x:/folder`` only the last colon ends the URL."""
 
 
 def default_path(machine_key: str, target: str, root: Path | None = None) -> Path:
     """Return where the profile of ``target`` on this type of machine belongs."""
-    return (root or Path(FOLDER)) / safe_name(machine_key) / file_name(target)
-
-
-def file_name(target: str) -> str:
-    """Return the name of a profile's file in the folder of its machine."""
-    return safe_name(target) + SUFFIX
+    return (root or Path(FOLDER)) / safe_name(machine_key) / file_names(target)[0]
 
 
 def file_names(target: str) -> tuple[str, ...]:
     """Return the names of files that may hold a profile of ``target``, the best first."""
-    return tuple(f"{safe_name(target)}{part}{SUFFIX}" for part in ("", ".partial"))
+    return tuple(f"{safe_name(target)}{end}" for end in (".yaml", ".partial.yaml"))
 
 
 def target_of(name: str) -> str:
@@ -56,37 +50,26 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text[:100]).strip(".-") or "unnamed"
 
 
-def places(environment: Mapping[str, str] | None = None, script: Path | None = None) -> tuple[Place, ...]:
-    """Return all places to look in, nearest first: the project, the script's folder, the user's, the system's, and what
-    ``AUTOTUNE_PROFILES`` names. Each counts once.
-
-    Args:
-        environment: variables; those of this process if None.
-        script: the training script; profiles may lie beside it.
-    """
-    environment = os.environ if environment is None else environment
+def places(script: Path | None = None) -> tuple[Place, ...]:
+    """Return all places to look in, nearest first: the project, the folder of the training ``script``, the user's, the
+    system's, and what ``AUTOTUNE_PROFILES`` names. Each counts once."""
     beside = [script.parent / FOLDER] if script is not None else []
-    usual = [each for each in (user_folder(), _absolute(site_data_dir, FOLDER)) if each is not None]
+    usual = [each for each in (user_folder(), _absolute(site_data_dir)) if each is not None]
     found: dict[str, Place] = {}
-    for each in [Path(FOLDER), *beside, *usual, *named_places(environment)]:
+    for each in [Path(FOLDER), *beside, *usual, *named_places()]:
         found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
 
-def named_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
+def named_places() -> tuple[Place, ...]:
     """Return what ``AUTOTUNE_PROFILES`` names: folders and URLs with ``:`` or ``;`` between them."""
-    return tuple(map(place, _split(environment.get(VARIABLE, ""))))
-
-
-def not_there(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each folder that ``AUTOTUNE_PROFILES`` names and that is missing: a share that is not
-    mounted, or a slip."""
-    missing = missing_folders(named_places(environment))
-    return tuple(f"{VARIABLE} names {folder}, which is no folder" for folder in missing)
+    parts = re.split(r"[;\n]", os.environ.get(VARIABLE, ""))
+    entries = (entry.strip() for part in parts for entry in re.findall(_ENTRY, part))
+    return tuple(map(place, filter(None, entries)))
 
 
 def missing_folders(found: Iterable[Place]) -> tuple[Path, ...]:
-    """Return the folders of ``found`` that are not there."""
+    """Return the folders of ``found`` that are not there: a share that is not mounted, or a slip."""
     return tuple(each for each in found if isinstance(each, Path) and not each.is_dir())
 
 
@@ -104,7 +87,7 @@ def is_url(text: str) -> bool:
 
 def user_folder() -> Path | None:
     """Return the folder of this user's profiles; None for a user without a home folder."""
-    return _absolute(user_data_dir, FOLDER)
+    return _absolute(user_data_dir)
 
 
 def temporary_folder() -> Path:
@@ -112,19 +95,13 @@ def temporary_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="torch-autotune-"))
 
 
-def _absolute(folder: Callable[..., str], name: str) -> Path | None:
+def _absolute(folder: Callable[..., str]) -> Path | None:
     """Return a folder of platformdirs; None without a home: it raises then, or its path begins with ``~``."""
     try:
-        found = Path(folder(APPLICATION, appauthor=False)) / name
+        found = Path(folder(APPLICATION, appauthor=False)) / FOLDER
     except (OSError, KeyError, RuntimeError):
         return None
     return found if found.is_absolute() else None
-
-
-def _split(text: str) -> Iterator[str]:
-    """Split at colons. In ``https://host:8000/x:/folder`` only the last one ends the URL: what follows it is a path."""
-    for part in re.split(r"[;\n]", text):
-        yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))
 
 
 # Where a run may write ------------------------------------------------------------------------------------------------
@@ -176,13 +153,11 @@ def own_place(machine_key: str, target: str) -> Path:
     Raises:
         UsageError: neither can be written, or something other than a plain file is there.
     """
-    path, own = default_path(machine_key, target), user_folder()
+    path = default_path(machine_key, target)
     try:
         _check_folder(path.parent)
     except OSError:
-        if own is not None:
-            with contextlib.suppress(UsageError):
-                return checked_place(default_path(machine_key, target, own))
+        path = default_path(machine_key, target, user_folder())
     return checked_place(path)
 
 

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from autotune.near import did_you_mean
+from autotune.errors import did_you_mean
 
 MOST_NUMBER = 2**62
 """No figure of a file is larger."""

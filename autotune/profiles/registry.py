@@ -13,20 +13,17 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ProfileError
-from autotune.near import did_you_mean
+from autotune.errors import ProfileError, did_you_mean
 from autotune.probes.system import System
 from autotune.profiles import file, match, places
-from autotune.profiles.format import Profile
-from autotune.profiles.match import Comparison, Here
+from autotune.profiles.match import Here, Match
 from autotune.profiles.places import Place
 from autotune.profiles.records import quote
 
@@ -121,55 +118,23 @@ class Registry:
         near = difflib.get_close_matches(key, sorted(others), n=NEIGHBOURS, cutoff=0.0)
         return [name for other, each in itertools.product(near, wanted) if (name := f"{other}/{each}") in found]
 
-    def look(self, name: str) -> tuple[Profile, bytes] | None:
-        """Return the profile in the file ``name``, and what stands there; None if there is none or it cannot be used.
+    def look(self, name: str, here: Here) -> Match | None:
+        """Compare the profile in the file ``name`` with what is ``here``; None if there is none or it cannot be used.
         `notes` says why. Never raises. A URL that cannot be read is asked once."""
+        content = None
         try:
             content = None if self._silent else self.read(name)
+            if content is None:
+                return None
+            profile = file.parse(content, self.source(name))
         except ProfileError as error:
-            self._silent = bool(self.url)
-            self.notes.append(f"skipped {error}")
-            return None
-        try:
-            return (file.parse(content, self.source(name)), content) if content is not None else None
-        except ProfileError as error:
+            self._silent = content is None and bool(self.url)
             self.notes.append(f"skipped {str(error).splitlines()[0]}")
             return None
+        return match.compare(profile, here, self.source(name), content, None if self.url else self.path(name))
 
 
 # Which profile fits best ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Match:
-    """A profile, and how well it fits.
-
-    Attributes:
-        profile: the profile.
-        comparison: with this machine.
-        source: the place that it comes from, for people.
-        content: what stands there.
-        path: its file; None if it is at a URL.
-    """
-
-    profile: Profile
-    comparison: Comparison
-    source: str
-    content: bytes = field(default=b"", repr=False)
-    path: Path | None = None
-
-    def local(self) -> Path:
-        """Return the profile's file. One at a URL is copied to the user's cache, or to a new temporary folder."""
-        if self.path is not None:
-            return self.path
-        cache = System().cache_folder()
-        folder = cache / "registries" if cache is not None else places.temporary_folder()
-        return file.save(places.default_path(self.profile.key, self.profile.target.name, folder), self.profile)[0]
-
-    @property
-    def verdict(self) -> str:
-        """One of `autotune.profiles.match.VERDICTS`."""
-        return self.comparison.verdict
 
 
 @dataclass(frozen=True)
@@ -198,8 +163,17 @@ def of_file(path: Path | str, here: Here) -> Match:
     Raises:
         ProfileError: there is none.
     """
-    profile = file.read(path)
-    return Match(profile, match.compare(profile, here), str(path), path=Path(path))
+    return match.compare(file.read(path), here, str(path), path=Path(path))
+
+
+def local(found: Match) -> Path:
+    """Return the file of a profile. One at a URL is copied to the user's cache, or to a new temporary folder."""
+    if found.path is not None:
+        return found.path
+    cache = System().cache_folder()
+    folder = cache / "registries" if cache is not None else places.temporary_folder()
+    profile = found.profile
+    return file.save(places.default_path(profile.key, profile.target.name, folder), profile)[0]
 
 
 def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None = None) -> Lookup:
@@ -213,7 +187,7 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     """
     looked = places.places(script=script) if roots is None else roots
     if here.target is None:
-        return Lookup(None, f"no script names the target: write {NAMING}{_known(targets(here, looked))}")
+        return Lookup(None, _why_none(here, looked, None))
     registries = [Registry(each) for each in looked]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
@@ -222,29 +196,23 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
     if best is not None and best.verdict in match.APPLIED:
         return Lookup(best, notes=notes)
-    gone = places.not_there(os.environ) if roots is None else ()
-    return Lookup(best, _why_none(here, here.target, looked, best), (*notes, *gone))
+    named = places.named_places() if roots is None else ()
+    gone = (f"{places.VARIABLE} names {folder}, which is no folder" for folder in places.missing_folders(named))
+    return Lookup(best, _why_none(here, looked, best), (*notes, *gone))
 
 
-def _why_none(here: Here, target: str, roots: Sequence[Place], best: Match | None) -> str:
-    """Return why no profile of ``target`` is applied here; ``best`` is only similar."""
+def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
+    """Return why no profile is applied here; ``best`` is only similar. Other tasks that have one are named."""
     if best is not None:
-        return f"{best.source} is not applied by itself (--profile does it): {best.comparison.sentence}"
-    others = [each for each in targets(here, roots) if each != target]
-    hint = did_you_mean(target, others)
-    return f"no profile fits {here.machine.key} and {target}{hint}{_known(others)}; make one with autotune tune"
-
-
-def _known(names: Sequence[str]) -> str:
-    return f"; this machine has profiles for: {', '.join(names)}" if names else ""
-
-
-def targets(here: Here, roots: Sequence[Place]) -> list[str]:
-    """Return the names of tasks that have a profile for this type of machine in a folder."""
-    folders = [Registry(each) for each in roots if isinstance(each, Path)]
-    key = places.safe_name(here.machine.key)
-    names = (name for folder in folders for name in folder.names())
-    return sorted({places.target_of(name) for name in names if name.startswith(f"{key}/")})
+        return f"{best.source} is not applied by itself (--profile does it): {best.sentence}"
+    own = f"{places.safe_name(here.machine.key)}/"
+    files = (name for each in looked if isinstance(each, Path) for name in Registry(each).names())
+    others = sorted({places.target_of(name) for name in files if name.startswith(own)} - {here.target})
+    known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
+    if here.target is None:
+        return f"no script names the target: write {NAMING}{known}"
+    hint = did_you_mean(here.target, others)
+    return f"no profile fits {here.machine.key} and {here.target}{hint}{known}; make one with autotune tune"
 
 
 def _candidates(registry: Registry, here: Here, target: str, *, others: bool = False) -> Iterator[Match]:
@@ -253,18 +221,12 @@ def _candidates(registry: Registry, here: Here, target: str, *, others: bool = F
     if registry.url:  # profiles of interrupted runs are never pushed
         wanted = wanted[:1]
     for name in registry.like(key, wanted) if others else [f"{key}/{each}" for each in wanted]:
-        found = registry.look(name)
-        if found is None:
-            continue
-        profile, content = found
-        if profile.target.name != target:
-            made = f"was made for the target {quote(profile.target.name)}, not for {quote(target)}"
-            registry.notes.append(f"skipped {registry.source(name)}: {made}")
-            continue
-        comparison = match.compare(profile, here)
-        if comparison.verdict != match.NONE:
-            path = None if registry.url else registry.path(name)
-            yield Match(profile, comparison, registry.source(name), content, path)
+        found = registry.look(name, here)
+        if found is not None and found.profile.target.name != target:
+            made = f"was made for the target {quote(found.profile.target.name)}, not for {quote(target)}"
+            registry.notes.append(f"skipped {found.source}: {made}")
+        elif found is not None and found.verdict != match.NONE:
+            yield found
 
 
 def _settles(found: Match, here: Here) -> bool:
@@ -275,7 +237,7 @@ def _settles(found: Match, here: Here) -> bool:
 
 def _rank(found: Match) -> tuple[bool, bool, int, int]:
     """Order the best first. Places come in their order, which `min` keeps."""
-    machine = sum(each.field not in match.SOFTWARE for each in found.comparison.differing)
+    machine = sum(each.field not in match.SOFTWARE for each in found.differing)
     similar = found.verdict not in match.APPLIED
     return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict)
 

@@ -35,7 +35,7 @@ MEANINGS = {
     Bound.SLOW_SOURCE: "training waits for its loader, which waits itself (for a network, a lock, a pause)",
     Bound.UPDATE: "the optimizer's update takes most of a step",
     Bound.EXCHANGE: "the gradient exchange between processes takes most of a step",
-    Bound.LOOP: "your own code between the steps takes most of the time",
+    Bound.LOOP: "your loop outside the step: {share:.0%}",
     Bound.THREADS: "more threads are busy than CPUs are free, and they wait for each other",
     Bound.OVERHEAD: "many small operators: calling them takes longer than what they compute",
     Bound.COMPUTE: "the forward and backward passes compute most of the time",
@@ -102,9 +102,8 @@ def sentence(found: Diagnosis) -> str:
         doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
-    words = f"{judged.bound.value.partition(':')[0]}: {MEANINGS[judged.bound]}"
-    if judged.bound is Bound.LOOP:
-        words = f"loop-bound: {NAMES[Part.LOOP]}: {judged.shares[Part.LOOP]:.0%}"
+    meaning = MEANINGS[judged.bound].format(share=judged.shares[judged.part])
+    words = f"{judged.bound.value.partition(':')[0]}: {meaning}"
     if place is not None and judged.bound in (Bound.LOOP, Bound.MAIN_PROCESS):
         words += f", {_place(place)}"
     also = [f"{NAMES[part]} {judged.shares[part]:.0%}" for part in judged.others]

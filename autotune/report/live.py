@@ -9,15 +9,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from autotune.errors import cut
 from autotune.knobs.settings import Settings
-from autotune.lines import cut
 from autotune.report import formatting
-from autotune.tuning.events import Event, Observer
+from autotune.tuning.events import Observer
 
 MAX_REASON = 120
 LINE_SECONDS = 10.0
@@ -93,24 +94,15 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
     screen = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
     with screen as live:
 
-        def observe(event: Event) -> None:
+        def observe(**changes: Any) -> None:
             nonlocal progress, said
-            progress = replace(progress, **vars(event), elapsed=time.monotonic() - started)
+            nothing = {"trying": None} if "stage" in changes else {}
+            progress = replace(progress, **(nothing | changes), elapsed=time.monotonic() - started)
             with suppress(OSError):  # a log on a full disk, a terminal that was closed
                 if live is not None:
                     live.update(Text(line(progress)), refresh=True)
-                elif is_news(said, progress):
+                elif said is None or said.stage != progress.stage or progress.elapsed - said.elapsed >= LINE_SECONDS:
                     said = progress
                     console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
         yield observe
-
-
-def is_news(said: RunProgress | None, now: RunProgress) -> bool:
-    """Return True if a log needs a line: at first, for a new stage, and some seconds after the last line.
-
-    Args:
-        said: what the last line showed; None before the first.
-        now: what another would show.
-    """
-    return said is None or said.stage != now.stage or now.elapsed - said.elapsed >= LINE_SECONDS

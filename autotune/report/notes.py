@@ -48,26 +48,21 @@ def level_note(level: str, answer: Answer) -> str:
     return REASONS.get(answer.reason, "")
 
 
-def load_note(load: Load) -> str:
-    """Return a sentence for the profile, which others read: no names. Empty if there is nothing to report."""
-    return _load(load, ())
-
-
-def load_named(load: Load) -> str:
-    """Return a sentence for the user's own terminal, with names of processes. Empty if there is nothing to report."""
-    own = sorted((each for each in load.neighbours if each.name), key=lambda each: -each.cpus)[:NAMED]
-    return _load(load, own if sum(each.cpus for each in own) < load.taken + MENTIONED else ())
-
-
 def named(neighbour: Neighbour) -> str:
     """Return what a process took, with its name."""
     nice = f", nice {neighbour.niceness}" if neighbour.niceness > 0 else ""
     return f"{neighbour.name} (pid {neighbour.pid}{nice}) took {neighbour.cpus:.1f}"
 
 
-def _load(load: Load, own: Sequence[Neighbour]) -> str:
-    """Return what others took: each of ``own`` by name, the rest together."""
-    parts, rest = [], load.taken - sum(each.cpus for each in own)
+def load_note(load: Load, *, names: bool = False) -> str:
+    """Return a sentence on what others took; empty if there is nothing to report.
+
+    With ``names`` it is for the user's own terminal: profiles, which others read, name no processes.
+    """
+    own = sorted((each for each in load.neighbours if names and each.name), key=lambda each: -each.cpus)[:NAMED]
+    if sum(each.cpus for each in own) >= load.taken + MENTIONED:
+        own = []
+    parts, rest = list[str](), load.taken - sum(each.cpus for each in own)
     if load.is_mentioned(load.taken):
         parts += [named(each) for each in own]
         parts += [f"other processes took {rest:.1f}"] if rest >= MENTIONED else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,7 +15,7 @@ from autotune.report import formatting
 from autotune.report.result import verdict, view
 
 if TYPE_CHECKING:
-    from autotune.profiles.registry import Match
+    from autotune.profiles.match import Match
     from autotune.tuning.check import CheckResult
 
 CHECKED = {
@@ -24,7 +24,6 @@ CHECKED = {
     "open": "inconclusive: give a longer --budget",
 }
 """By the value of `autotune.tuning.check.Claim`."""
-Row = tuple[str, str, str]
 
 
 def show(profile: Profile) -> str:
@@ -53,19 +52,14 @@ def listed(profile: Profile) -> str:
 
 def diff(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right")) -> str:
     """Return what differs as plain text; ``names`` head the columns."""
-    rows = differences(left, right)
+    one, other = _facts(left), _facts(right)
+    pairs = ((name, one.get(name, "-"), other.get(name, "-")) for name in {**one, **other})
+    rows = [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
     if not rows:
         return "no difference"
     table = formatting.plain(_table(("", *names), rows))
     note = "" if left.key == right.key else "\nMeasured on different machine types: rates do not compare."
     return f"{table}{note}"
-
-
-def differences(left: Profile, right: Profile) -> list[Row]:
-    """Return ``(subject, left, right)`` for everything that differs."""
-    one, other = _facts(left), _facts(right)
-    pairs = ((name, one.get(name, "-"), other.get(name, "-")) for name in {**one, **other})
-    return [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
 
 
 def _facts(profile: Profile) -> dict[str, str]:
@@ -94,7 +88,7 @@ def matched(best: Match | None, notes: Sequence[str]) -> str:
     """Return which profile fits and how well; if there is none, the first of the ``notes`` says so."""
     lines = list(notes)
     if best is not None:
-        lines = [f"{best.source} ({best.verdict})", *filter(None, [best.comparison.sentence]), *lines]
+        lines = [f"{best.source} ({best.verdict})", *filter(None, [best.sentence]), *lines]
     return "\n  ".join(lines)
 
 
@@ -107,7 +101,7 @@ def checked(result: CheckResult) -> str:
     )
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]] | list[Row], *, wrap: bool = True) -> Table:
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, wrap: bool = True) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(Text(column), overflow="fold", no_wrap=not wrap)

@@ -13,19 +13,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import cut
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
-from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import LevelResult, Profile
 from autotune.report import formatting
 from autotune.report.formatting import WIDTH, section
-from autotune.report.notes import load_named
+from autotune.report.notes import load_note
 from autotune.stats.load import QUIET, Load
 
 HEIGHT = 40
-LIMITS = ((16, 3, 3), (9, 3, 2), (9, 1, 2), (6, 1, 1))
-"""Changed knobs, details, and lines of a detail shown: all of them if they fit the screen, else fewer."""
 NO_GAIN = "no gain: keep your settings"
 CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settings"
 INTERRUPTED = "interrupted: the best found so far, not fully proven"
@@ -96,7 +94,7 @@ def below(profile: Profile, name: str) -> str:
 def changed(settings: Settings, baseline: Settings) -> list[tuple[str, Any, Any, str]]:
     """Return ``(knob, before, after, why)`` for every knob that differs, in the knob table's order."""
     moved = [(BY_NAME[name], before, after) for name, (after, before) in settings.difference(baseline).items()]
-    return [(knob.name, before, after, knob.reason(before, after, settings)) for knob, before, after in moved]
+    return [(knob.name, before, after, knob.reason(before, after)) for knob, before, after in moved]
 
 
 def batch_note(profile: Profile, result: LevelResult) -> str:
@@ -133,8 +131,8 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
         script: how the user's script is started, without Python.
     """
     machine, apply, lines = _machine(inventory), apply_lines(profile, path, script), list[str]()
-    for changes, most, deep in LIMITS:
-        shown = view(profile, machine, _changes(profile, changes), beside=load_named(load), most=most, deep=deep)
+    for most in (3, 2, 1):  # all of it if it fits the screen, else less
+        shown = view(profile, machine, _changes(profile, 6 * most), beside=load_note(load, names=True), most=most)
         lines = [*shown, *apply]
         if len(lines) <= HEIGHT:
             break
@@ -142,13 +140,7 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
 
 
 def view(
-    profile: Profile,
-    measured_on: Sequence[str],
-    knobs: Sequence[str],
-    *,
-    beside: str = "",
-    most: int | None = None,
-    deep: int | None = None,
+    profile: Profile, measured_on: Sequence[str], knobs: Sequence[str], *, beside: str = "", most: int | None = None
 ) -> list[str]:
     """Return the lines that every view of a profile has.
 
@@ -157,8 +149,7 @@ def view(
         measured_on: lines on what it holds for.
         knobs: lines on what changes.
         beside: a sentence about other processes, in place of the profile's own.
-        most: details of a kind; all if None.
-        deep: lines of a detail; all if None.
+        most: details of a kind, and lines of each; all if None.
     """
     title = [f"{profile.target.name} on {profile.key} ({cost(profile)})"]
     note = batch_note(profile, profile.levels["max"])
@@ -168,12 +159,12 @@ def view(
         *measured_on,
         *section("Baseline", [baseline(profile)]),
         "",
-        *_levels(profile, deep),
+        *_levels(profile, most),
         *section("Whole run", [whole_run(profile)]),
         *knobs,
         *(["", *textwrap.wrap(f"Level max: {note}", WIDTH)] if note else []),
         "",
-        *(line for name, lines in details(profile, most).items() for line in section(name, lines, deep)),
+        *(line for name, lines in details(profile, most).items() for line in section(name, lines, most)),
     ]
 
 
@@ -223,7 +214,7 @@ def _machine(inventory: Inventory) -> list[str]:
     return section("Machine", [", ".join(parts), f"the limit that counts: {budget.limit}"], 1)
 
 
-def _levels(profile: Profile, deep: int | None) -> list[str]:
+def _levels(profile: Profile, most: int | None) -> list[str]:
     best = recommended(profile)
     lines = ["Level (* recommended)" if best else "Level"]
     for name, result in profile.levels.items():
@@ -233,7 +224,7 @@ def _levels(profile: Profile, deep: int | None) -> list[str]:
         if len(f"{first}  {rate}") <= WIDTH:
             first, rate = f"{first}  {rate}", ""
         lines.append(cut(first.rstrip(), WIDTH))
-        lines += formatting.wrapped("; ".join(filter(None, (rate, detail))), deep)
+        lines += formatting.wrapped("; ".join(filter(None, (rate, detail))), most)
     return lines
 
 

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import torch
 
-from autotune.environment import PROFILE, overrides
-from autotune.errors import ProfileError, UsageError
+from autotune.environment import LEVEL, PROFILE
+from autotune.errors import ProfileError, UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
-from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER, use_cache
+from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.task import Fingerprint
 from autotune.launch.command import own_threads
-from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Inventory, ResourceLimits, Software
 from autotune.probes.system import System
@@ -58,12 +57,12 @@ def choose(
         raise UsageError(_no_level(level))
     inventory = _inventory(plan_of(environment).allowed)
     here, script = Here.on(inventory), _script()
-    named = str(path_or_url or overrides(environment).profile or "")
+    named = str(path_or_url or environment.get(PROFILE) or "")
     if is_url(named):
         raise ProfileError(f"{named}: load never downloads; fetch the file first: autotune profiles pull URL")
     if named:
         best, origin = registry.of_file(named, here), f"{'argument' if path_or_url else PROFILE}: {named}"
-        found = registry.Lookup(best, best.comparison.sentence if best.verdict == NONE else "")
+        found = registry.Lookup(best, best.sentence if best.verdict == NONE else "")
     else:
         found = registry.search(replace(here, target=target or (script.stem if script else None)), script=script)
         origin = f"found: {found.best.source}" if found.best else ""
@@ -71,7 +70,7 @@ def choose(
         return Choice(notes=(f"training runs without a profile: {found.reason}", *found.notes))
     profile = found.match.profile
     choice = decide(profile, origin, level, environment, inventory)
-    notes = (*filter(None, [found.match.comparison.sentence]), *found.notes, *choice.notes)
+    notes = (*filter(None, [found.match.sentence]), *found.notes, *choice.notes)
     return replace(choice, notes=notes, compared=profile.target.compared)
 
 
@@ -79,11 +78,11 @@ def decide(
     profile: Profile, origin: str, level: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Choice:
     """Return settings of ``profile`` for this machine. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
-    asked = level or overrides(environment).level
+    asked = level or environment.get(LEVEL)
     name, known = profile.recommended, list[str]()
-    if asked is not None and asked in profile.levels:
+    if asked and asked in profile.levels:
         name = asked
-    elif asked is not None:
+    elif asked:
         known.append(f"{_no_level(asked)}; using {name}")
     alone = world_size(environment) == 1
     wanted, grown = for_this_machine(profile, name, inventory) if alone else (profile.level(name).settings, ())
@@ -139,8 +138,7 @@ def _script() -> Path | None:
 def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
     """Probe what clamping and matching need, without the probes that start a process: this one has PyTorch already.
 
-    Args:
-        allowed: the CPUs of the whole training, where `autotune run` has bound this process to some of them.
+    The whole training may use the CPUs ``allowed``, where `autotune run` has bound this process to some of them.
     """
     system = System()
     processors = cpu.probe(system)
@@ -154,9 +152,10 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
     )
 
 
-def take_compiled(settings: Settings | None) -> Callable[[], None]:
+def take_compiled(settings: Settings | None) -> Callable[[], object]:
     """Let PyTorch's compiler look first where tuning has kept what it compiled. Returns how to undo it."""
     cache = System().cache_folder() if settings is not None and settings.compile != "off" else None
     if cache is None or CACHE_VARIABLE in os.environ:
         return lambda: None
-    return use_cache(str(cache / COMPILED_FOLDER))
+    os.environ[CACHE_VARIABLE] = str(cache / COMPILED_FOLDER)
+    return lambda: os.environ.pop(CACHE_VARIABLE, None)

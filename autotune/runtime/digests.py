@@ -24,32 +24,30 @@ LONGEST = 2**20
 
 def digest(value: Any, largest: int | None = None) -> str:
     """Return a digest of nested ``value``; of arrays with more than ``largest`` bytes, of their type and shape."""
-    walk = Walk(largest)
-    walk.add(value)
-    return walk.hexdigest()
+    return Walk(value, largest).digest
 
 
 class Walk:
     """A digest of nested data.
 
     Args:
+        value: the data.
         largest: bytes of an array whose content counts; of larger ones, type and shape do. All if None.
 
     Attributes:
+        digest: of all that is in ``value``.
         objects: a class that is no data; empty if there is none.
     """
 
-    def __init__(self, largest: int | None = None) -> None:
+    def __init__(self, value: Any, largest: int | None = None) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self._largest, self._left, self._bytes_left = largest, MOST_ITEMS, MOST_BYTES
         self._seen: set[int] = set()
         self.objects = ""
+        self._add(value)
+        self.digest = self._hash.hexdigest()
 
-    def hexdigest(self) -> str:
-        """Return the digest of all that was taken."""
-        return self._hash.hexdigest()
-
-    def add(self, value: Any) -> None:
+    def _add(self, value: Any) -> None:
         """Take ``value`` and all that is in it."""
         self._left -= 1
         if self._left < 0:
@@ -69,12 +67,12 @@ class Walk:
     def _nested(self, value: Any) -> None:
         if isinstance(value, Mapping):
             for key, item in value.items():
-                self.add(key)
-                self.add(item)
+                self._add(key)
+                self._add(item)
         elif isinstance(value, list | tuple):
             self._bytes(str(len(value)).encode())
             for item in value:
-                self.add(item)
+                self._add(item)
         elif isinstance(value, set | frozenset):
             self._bytes(repr(sorted(map(repr, value))).encode())
         else:
@@ -82,7 +80,7 @@ class Walk:
             held = {name: item for name, item in own.items() if item is not None and not _is_handle(item)}
             for name, item in held.items():  # to open a file is no other data
                 self._bytes(name.encode())
-                self.add(item)
+                self._add(item)
             if not held:
                 self._bytes(b"None")
             if not own:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from autotune.knobs.change import Change, Changed
+from autotune.knobs.change import Change
 from autotune.knobs.model_call import Call, Layered
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.notes import Notes
@@ -93,8 +93,8 @@ class GradientSync:
     def _around(self, call: Call) -> Call:
         def called(*arguments: Any, **options: Any) -> Any:
             """Take rank 0's parameters first: the script may have replaced a layer since the last step."""
-            if torch.is_grad_enabled():
-                self._settle_parameters()
+            if torch.is_grad_enabled() and not self.stopped:
+                self._take_rank_zero(self._trained())
             return call(*arguments, **options)
 
         return called
@@ -106,7 +106,7 @@ class GradientSync:
         hooks = contextlib.ExitStack()
         hooks.callback(optimizer.register_step_pre_hook(self._before_step).remove)
         hooks.callback(optimizer.register_step_post_hook(self._after_step).remove)
-        return Changed(hooks.close)
+        return Change(hooks.close)
 
     # Gradients ----------------------------------------------------------------------------------------------------
 
@@ -117,15 +117,12 @@ class GradientSync:
 
     def _settle(self) -> None:
         """Take rank 0's values of what is new, or was written to between two steps."""
-        self._settle_parameters()
-        if not self.stopped:
-            kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
-            if self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b)):
-                self.notes.add(BUFFERS)
-
-    def _settle_parameters(self) -> None:
-        if not self.stopped:
-            self._take_rank_zero(self._trained())
+        if self.stopped:
+            return
+        self._take_rank_zero(self._trained())
+        kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
+        if self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b)):
+            self.notes.add(BUFFERS)
 
     def after_backward(self) -> None:
         """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
@@ -170,10 +167,10 @@ class GradientSync:
     def exchange(self, parameters: Sequence[Tensor]) -> None:
         """Average gradients. A batch that a process has skipped is skipped by all, as in one process."""
         norms, copied = self._buffers()
-        if copied and self.progress.steps < 2 and from_rank_zero(copied, self.device):
+        if copied and self.progress.steps < 2 and _from_rank_zero(copied, self.device):
             self.notes.add(BUFFERS)
         number = LAST if self._done else self.progress.batch
-        while not average(parameters, norms, copied, number, device=self.device, write=not self._done):
+        while not _average(parameters, norms, copied, number, self.device, write=not self._done):
             self._parted = True
             if number < _largest(number, self.device):
                 for parameter in parameters:
@@ -186,7 +183,7 @@ class GradientSync:
         steps = self.progress.steps
         if self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0:
             trained = self._trained()
-            if from_rank_zero(trained, self.device):
+            if _from_rank_zero(trained, self.device):
                 self._drifting = True
                 self.notes.add(DRIFTED)
             self._remember(trained)  # where they were written to now, this process alone would ask for them again
@@ -226,7 +223,7 @@ class GradientSync:
         """Take rank 0's values of what is new or was written to outside a step. Return whether known ones differed."""
         new = [tensor for tensor in tensors if not is_lazy(tensor) and self._version(tensor) != tensor._version]
         first = any(self._version(tensor) is None for tensor in new)
-        differ = bool(new) and from_rank_zero(new, self.device)
+        differ = bool(new) and _from_rank_zero(new, self.device)
         if differ and first:
             self.notes.add(APART)
         self._remember(new)
@@ -278,30 +275,21 @@ class GradientSync:
 # Collectives: all ranks call these alike ------------------------------------------------------------------------------
 
 
-def average(
+def _average(
     parameters: Sequence[Tensor],
-    norms: Sequence[Tensor] = (),
-    copied: Sequence[Tensor] = (),
-    number: int = 0,
-    *,
+    norms: Sequence[Tensor],
+    copied: Sequence[Tensor],
+    number: int,
     device: torch.device,
-    write: bool = True,
+    *,
+    write: bool,
 ) -> bool:
-    """Average the gradients of ``parameters`` over all processes, in place, and the values of ``norms``.
+    """Average the gradients of ``parameters``, and the values of ``norms``; ``copied`` take rank 0's values.
 
     A gradient that is absent counts as zero, and stays absent if no process has it. One that is sparse anywhere
-    becomes sparse everywhere, with the rows of all.
+    becomes sparse everywhere, with the rows of all. Results are put in place only if ``write`` is set.
 
-    Args:
-        parameters: leaves that are trained; others are passed over.
-        norms: averaged too.
-        copied: take rank 0's values.
-        number: of this process's batch.
-        device: carries the message.
-        write: put the results in place.
-
-    Returns:
-        Whether all processes average the same batch. If they do not, nothing is changed.
+    Returns whether all processes average the batch of this ``number``. If they do not, nothing is changed.
     """
     world, short = dist.get_world_size(), number % COUNTED
     with torch.no_grad():
@@ -377,10 +365,9 @@ def _is_sparse(parameter: Tensor) -> bool:
 
 
 def _dense(parameter: Tensor) -> Tensor:
-    gradient = parameter.grad
-    if gradient is None:
+    if parameter.grad is None:
         return torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
-    return gradient.to_dense() if gradient.layout is not torch.strided else gradient.detach()
+    return parameter.grad.to_dense() if _is_sparse(parameter) else parameter.grad.detach()
 
 
 def _put(parameter: Tensor, averaged: Tensor) -> None:
@@ -391,7 +378,7 @@ def _put(parameter: Tensor, averaged: Tensor) -> None:
         gradient.detach().copy_(averaged)
 
 
-def from_rank_zero(tensors: Sequence[Tensor], device: torch.device) -> bool:
+def _from_rank_zero(tensors: Sequence[Tensor], device: torch.device) -> bool:
     """Take rank 0's values in ``tensors``. Returns whether any process had others. What is read only is left out."""
     differ = False
     with torch.no_grad():

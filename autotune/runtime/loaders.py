@@ -66,34 +66,23 @@ class EarlyIterator(_SingleProcessDataLoaderIter):
         self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
 
 
-class LoaderChange(Change):
-    """Attributes of a loader that have other values meanwhile.
+def _set_attributes(loader: DataLoader[Any], attributes: dict[str, Any]) -> Change:
+    """Give attributes of ``loader`` other values. To undo it gives back those that the user has not changed since."""
+    own = vars(loader)
+    before = {name: own.get(name, ABSENT) for name in attributes}
+    changed = {name: new for name, new in attributes.items() if before[name] is not new and before[name] != new}
+    own.update(changed)
 
-    Args:
-        loader: the user's.
-        attributes: new values; an attribute that has its value already is not touched.
-    """
-
-    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any]) -> None:
-        self._loader, own = loader, vars(loader)
-        self._changed: list[tuple[str, Any, Any]] = []
-        for name, value in attributes.items():
-            before = own.get(name, ABSENT)
-            if before is not value and before != value:
-                own[name] = value
-                self._changed.append((name, before, value))
-
-    def undo(self) -> None:
-        """Give the user's own values back, but for those that the user has changed since."""
-        own = vars(self._loader)
-        while self._changed:
-            name, before, after = self._changed.pop()
-            if own.get(name) is not after:
+    def undo() -> None:
+        for name, value in changed.items():
+            if own.get(name) is not value:
                 continue
-            if before is ABSENT:
+            if before[name] is ABSENT:
                 del own[name]
             else:
-                own[name] = before
+                own[name] = before[name]
+
+    return Change(undo)
 
 
 def why_left_alone(loader: DataLoader[Any]) -> str | None:
@@ -120,7 +109,7 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
     return "its order comes from a generator of your own" if own else None
 
 
-def workers_change(loader: DataLoader[Any], settings: Settings, training: Training) -> LoaderChange | str | None:
+def workers_change(loader: DataLoader[Any], settings: Settings, training: Training) -> Change | str | None:
     """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change."""
     attributes: dict[str, Any] = {}
     for knob in KNOBS:
@@ -147,14 +136,14 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
         attributes["_get_iterator"] = functools.partial(kind, loader)
     if context is not None:
         attributes[f"_DataLoader__{CONTEXT}"] = multiprocessing.get_context(context)
-    return LoaderChange(loader, attributes)
+    return _set_attributes(loader, attributes)
 
 
-def batch_change(loader: DataLoader[Any], batch: int) -> LoaderChange:
+def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     """Give ``loader`` batches of ``batch`` samples, of the same sampler."""
     own: Any = loader.batch_sampler
     sampler = BatchSampler(own.sampler, batch, own.drop_last)
-    return LoaderChange(loader, {"batch_sampler": sampler, "batch_size": batch})
+    return _set_attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
 
 
 def _start_method(loader: DataLoader[Any]) -> str:
@@ -186,9 +175,14 @@ def length(value: object) -> int | None:
         return None
 
 
-def samples_of_epoch(loader: DataLoader[Any]) -> int | None:
-    """Return the samples of one epoch's batches; of a stream, those of one worker. None if unknown."""
-    if not isinstance(loader.dataset, IterableDataset):
-        return length(loader.sampler)
-    samples = length(loader.dataset)
-    return None if samples is None else samples // max(1, loader.num_workers)
+def why_not_resized(loader: DataLoader[Any], batch: int) -> str | None:
+    """Return why ``loader`` cannot have batches of ``batch`` samples, or None. Workers of a stream make their own."""
+    if isinstance(loader.dataset, IterableDataset):
+        known = length(loader.dataset)
+        samples = None if known is None else known // max(1, loader.num_workers)
+    elif (reason := why_not_ahead(loader)) is not None:
+        return f"a DataLoader was left as it is: {reason}"
+    else:
+        samples = length(loader.sampler)
+    too_large = loader.drop_last if samples is None else batch > samples
+    return "the batch is larger than an epoch" if too_large else None

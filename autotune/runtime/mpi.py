@@ -34,8 +34,7 @@ _SEGMENT = re.compile(r"/dev/shm/mpich_shm_\w+$")
 
 def why_not(environment: Mapping[str, str], size: int) -> str | None:
     """Return why ``size`` processes with this environment cannot exchange through MPI; None if they can."""
-    told = [environment[name] for name in STARTED_BY if name in environment]
-    if str(size) in told:
+    if str(size) in [environment.get(name) for name in STARTED_BY]:
         return None
     return "the processes were not started by mpiexec; start them with: autotune run --profile P train.py"
 

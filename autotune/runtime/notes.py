@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 _LOG = logging.getLogger("autotune")
 
 
+@dataclass
 class Notes:
     """Collects notes and refusals; prints them through the ``autotune`` logger if ``announce`` is set.
 
     Without logging set up, Python itself writes warnings to stderr; the main process alone prints.
     """
 
-    def __init__(self, notes: Iterable[str] = (), *, announce: bool = False) -> None:
-        self.announce = announce
-        self.texts: list[str] = list(notes)
-        self.reasons: dict[str, str] = {}
+    announce: bool = False
+    texts: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def add(self, *texts: str) -> None:
         """Add notes, each once, in one message."""

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ class World:
 
     rank: int = 0
     size: int = 1
-    leave: Callable[[], None] = field(default=lambda: None, repr=False)
-    """Leaves the group, if this session joined it."""
 
 
 def world_size(environment: Mapping[str, str]) -> int:
@@ -98,10 +96,16 @@ def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | No
     return None
 
 
-def join_for(settings: Settings | None, device: torch.device, init_method: str | None, notes: Notes) -> World:
+def join_for(
+    settings: Settings | None,
+    device: torch.device,
+    init_method: str | None,
+    notes: Notes,
+    leaving: contextlib.ExitStack,
+) -> World:
     """Join the group of a training with ``settings``; one process alone if no launcher has started several.
 
-    Random numbers of all processes are rank 0's afterwards, if the group is made here.
+    Random numbers of all processes are rank 0's afterwards, if the group is made here; ``leaving`` leaves it then.
     """
     launched = world_size(os.environ)
     if settings is not None and settings.processes != launched:
@@ -114,12 +118,10 @@ def join_for(settings: Settings | None, device: torch.device, init_method: str |
     notes.not_applied("backend", why_not)
     if dist.is_available() and dist.is_initialized():  # by the script, with random numbers of its own choosing
         return World(dist.get_rank(), dist.get_world_size())
-    world = join(None if why_not else backend, device, init_method)
+    join(None if why_not else backend, device, init_method, leaving)
     random_state.write(of_rank_zero(random_state.read(), device))
-    leave = contextlib.ExitStack()
-    leave.callback(replace_init(functools.partial(_only_once, notes)))
-    leave.callback(world.leave)
-    return World(world.rank, world.size, leave.close)
+    leaving.callback(replace_init(functools.partial(_only_once, notes)))
+    return started_as(os.environ)
 
 
 def why_not_of_script(settings: Settings) -> dict[str, str]:
@@ -153,38 +155,29 @@ def replace_init(make: Callable[[Method], Method]) -> Callable[[], None]:
     return undo.close
 
 
-def join(backend: str | None, device: torch.device, init_method: str | None = None) -> World:
-    """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe.
+def join(backend: str | None, device: torch.device, init_method: str | None, leaving: contextlib.ExitStack) -> None:
+    """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe, until ``leaving`` is closed.
 
-    Args:
-        backend: gradient exchange; nccl on CUDA and gloo elsewhere if None.
-        device: this process's device.
-        init_method: where the processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
+    The backend is nccl on CUDA and gloo elsewhere if None. The processes meet at ``init_method``, or at ``MASTER_ADDR``
+    and ``MASTER_PORT``.
     """
-    rank, size = int(os.environ["RANK"]), world_size(os.environ)
-    on_loopback = single_node(os.environ) and INTERFACE not in os.environ
-
-    def leave() -> None:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        if on_loopback:
-            os.environ.pop(INTERFACE, None)
-
-    if on_loopback:  # keep gloo off names and interfaces that it cannot reach, unless the user chose one
-        os.environ[INTERFACE] = LOOPBACK
+    if single_node(os.environ) and INTERFACE not in os.environ:
+        os.environ[INTERFACE] = LOOPBACK  # keeps gloo off names and interfaces that it cannot reach
+        leaving.callback(os.environ.pop, INTERFACE, None)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    try:
-        dist.init_process_group(
-            registered(backend or ("nccl" if device.type == "cuda" else "gloo")),
-            init_method=init_method,
-            rank=rank,
-            world_size=size,
-        )
-    except BaseException:
-        leave()
-        raise
-    return World(rank, size, leave)
+    leaving.callback(_leave)
+    dist.init_process_group(
+        registered(backend or ("nccl" if device.type == "cuda" else "gloo")),
+        init_method=init_method,
+        rank=int(os.environ["RANK"]),
+        world_size=world_size(os.environ),
+    )
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
@@ -222,8 +215,3 @@ def agreed(value: bool, device: torch.device) -> bool:
     against = torch.tensor([int(not value)], device=device)
     dist.all_reduce(against)
     return against.item() == 0
-
-
-def store() -> Any:
-    """Return the store in which the processes of the group leave each other messages."""
-    return dist.distributed_c10d._get_default_store()

@@ -38,9 +38,6 @@ class OwnNumbers:
     What is drawn for a batch (dropout masks, noise, time steps of a diffusion model) differs by sample in one process,
     and by process here. All else (new layers, the order of the data, an evaluation) draws the same everywhere. Numbers
     of Python and NumPy, by which scripts decide rather than fill tensors, stay the same.
-
-    Args:
-        rank: this process.
     """
 
     def __init__(self, rank: int) -> None:

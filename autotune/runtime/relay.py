@@ -15,6 +15,7 @@ import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -26,10 +27,11 @@ KEPT_STEPS = 16
 """Optimizer steps after which rank 0 deletes what it has read itself: all ranks take the same steps."""
 
 
+@dataclass(eq=False)
 class Relay:
     """Passes over one source, the same on every rank.
 
-    Args:
+    Attributes:
         store: a `torch.distributed.Store`, reached by all ranks.
         name: the same on all ranks, and of no other relay.
         rank: this process.
@@ -38,27 +40,20 @@ class Relay:
         generator: of the source, beside the common random numbers.
     """
 
-    def __init__(
-        self,
-        store: Any,
-        name: str,
-        rank: int,
-        steps: Callable[[], int],
-        ahead: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        self.store, self.name, self.rank = store, name, rank
-        self.steps, self.ahead, self.generator = steps, ahead, generator
-        self._begun: list[Pass] = []
-        """Since the last optimizer step."""
-        self._read: deque[tuple[int, str]] = deque()
+    store: Any
+    name: str
+    rank: int
+    steps: Callable[[], int]
+    ahead: int = 1
+    generator: torch.Generator | None = None
+    _begun: list[Pass] = field(default_factory=list)
+    """Since the last optimizer step."""
+    _read: deque[tuple[int, str]] = field(default_factory=deque)
 
     def begin(self, reader: object, source: Callable[[], Iterable[Any]]) -> Pass:
         """Return the pass that ``reader`` begins now, and reads as long as it is alive.
 
-        Args:
-            reader: takes the items.
-            source: begins them, on rank 0 only, when the first one is read.
+        Rank 0 alone begins the items of ``source``, when the first one is read.
         """
         steps = self.steps()
         if self._begun and self._begun[0].steps != steps:

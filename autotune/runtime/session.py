@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
-from autotune.environment import DISABLE, overrides
+from autotune.environment import DISABLE, disabled
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs import precision
 from autotune.knobs.binding import own_affinity
@@ -24,10 +24,11 @@ from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import Fingerprint
-from autotune.runtime import fingerprints, loaders, processes, sharing
+from autotune.runtime import fingerprints, loaders, processes
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Part, Progress
+from autotune.runtime.sharing import Sharing, divides_itself
 
 CONTAINED = (nn.Module, Optimizer, DataLoader)
 NOT_LOADERS = (nn.Module, DataLoader, Tensor, list, tuple, dict, str)
@@ -49,7 +50,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         init_method: where processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
         level: the level the settings come from. None in trials, which obey the settings alone.
         origin: where the settings come from, for people.
-        notes: what is already to be reported.
         announce: print notes through the ``autotune`` logger, on the main process.
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
@@ -76,7 +76,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         level: str | None = None,
         *,
         origin: str = "",
-        notes: Iterable[str] = (),
         announce: bool = False,
         moves: bool = True,
         compared: Fingerprint | None = None,
@@ -89,7 +88,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self.seen = Fingerprint()
         self._moves, self._compared, self._batch = moves, compared, batch
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
-        self._notes, self._progress = Notes(notes), Progress()
+        self._notes, self._progress = Notes(), Progress()
         self._trained_on: tuple[DataLoader[Any], int | None] | None = None
         self._loaders: list[DataLoader[Any]] = []
         self._in_force: dict[str, list[Change]] = {}
@@ -116,20 +115,17 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Meet the other processes."""
         world = processes.started_as(os.environ)
         if self._moves:
-            world = processes.join_for(self.settings, self.device, init_method, self._notes)
-        self._restore.callback(world.leave)
+            world = processes.join_for(self.settings, self.device, init_method, self._notes, self._restore)
         self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
         self.process_index, self.num_processes, self.is_main_process = self.rank, self.world_size, self.is_main
         self.local_process_index = int(os.environ.get("LOCAL_RANK", self.rank))
         self.is_local_main_process = self.local_process_index == 0
         self.sync: GradientSync | None = None
-        self._sharing: sharing.Sharing | None = None
         if self._moves and world.size > 1:
             self.sync = GradientSync(self.device, self._progress, self._notes)
             self._restore.callback(self.sync.finish)
-            trains = lambda: not self.models or any(model.training for model in self.models)  # noqa: E731
-            self._sharing = sharing.Sharing(world, self.device, self._progress, self._notes, trains)
-            self._restore.callback(self._sharing.numbers.end)
+        self._sharing = Sharing(world, self.device, self._progress, self._notes, self.models)
+        self._restore.callback(self._sharing.numbers.end)
 
     def _keep(self, knob: str, change: Change | None) -> None:
         """Remember a change, to be undone at the end; note why it did not take effect."""
@@ -259,11 +255,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._restore.close()
 
     def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
-        self._close(failed=kind is not None)
-
-    def _close(self, *, failed: bool) -> None:
         """Close. A process that failed answers no other: those would train on without its share of the data."""
-        if failed and self.sync is not None:
+        if kind is not None and self.sync is not None:
             self.sync.abandon()
         self.close()
 
@@ -335,16 +328,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 self._resize(loader, self.settings)
             if any(knob.on_loader is not None for knob in self._knobs):
                 self._workers(loader, self.settings)
-        if not self._moves:
-            return
-        move = sharing.mover(self.device, non_blocking=loader.pin_memory)
-        change: Change | None
-        if self._sharing is not None:
-            change = self._sharing.share(loader, move)
-        else:
-            change = sharing.Served(loader, lambda begin: sharing.Passing(begin(), move)) if move is not None else None
-        if change is not None:
-            self._restore.callback(change.undo)
+        if self._moves:
+            self._restore.callback(self._sharing.serve(loader, first).undo)
 
     def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader the workers of ``settings``, if tuning has compared one like it."""
@@ -364,10 +349,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
             if self.level == "max":
                 self._notes.not_applied("batch_size", "the loader makes batches of its own")
             return
-        alone = self._moves and not sharing.divides_itself(loader, self.world_size)
+        alone = self._moves and not divides_itself(loader, self.world_size)
         ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
-        reason = _why_not_resized(loader, wanted)
+        reason = loaders.why_not_resized(loader, wanted)
         grows = self.level == "max" or not self._moves  # a trial of a script obeys the settings alone
         if wanted == own or (self.level is None and self._moves):
             return
@@ -383,15 +368,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Note what looks like a loader and is none: nothing shares it out among the processes."""
         if hasattr(item, "__iter__") and not isinstance(item, (*NOT_LOADERS, Optimizer)):
             self._notes.not_applied("processes", f"a {type(item).__name__} is not shared out: it is no DataLoader")
-
-
-def _why_not_resized(loader: DataLoader[Any], batch: int) -> str | None:
-    """Return why the loader keeps its batch, or None."""
-    samples = loaders.samples_of_epoch(loader)
-    if not isinstance(loader.dataset, IterableDataset) and (reason := loaders.why_not_ahead(loader)) is not None:
-        return f"a DataLoader was left as it is: {reason}"
-    too_large = loader.drop_last if samples is None else batch > samples
-    return "the batch is larger than an epoch" if too_large else None
 
 
 def _refuse_container(item: Any) -> None:
@@ -429,8 +405,8 @@ def load(
     for name, value in (("path_or_url", path_or_url), ("target", target), ("level", level)):
         if not isinstance(value, str | os.PathLike | None):
             raise TypeError(f"load() got {name}={value!r}: give text")
-    disabled = overrides(os.environ).disabled
-    session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
+    off = disabled(os.environ)
+    session = Session(None, origin=DISABLE) if off else _chosen(path_or_url, target, level, strict=strict)
     if session.world_size > 1:
         atexit.register(processes.settle)  # called last
         atexit.register(_close_at_exit, session)
@@ -440,7 +416,7 @@ def load(
 def _close_at_exit(session: Session) -> None:
     """Close; if another process has failed meanwhile, its own error explains more."""
     try:
-        session._close(failed=hasattr(sys, "last_value"))  # an error that nobody caught
+        session.__exit__(getattr(sys, "last_type", None))  # an error that nobody caught
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
         print(f"autotune: another process of this training ended early: {words[:200]}", file=sys.stderr)

@@ -154,11 +154,7 @@ def variables(logs: Path, *, network: bool) -> dict[str, str]:
 
 
 def silence(text: str) -> None:
-    """Keep the frameworks still that a script uses in this process, before it runs.
-
-    Args:
-        text: of the script.
-    """
+    """Keep the frameworks still that the script of this ``text`` uses in this process, before it runs."""
     if "mpi4py" not in text:  # Lightning imports it to see if mpiexec has started it. A fork would crash after that
         sys.modules.setdefault("mpi4py", None)  # type: ignore[arg-type]
     AfterImport(CHANGES).install()

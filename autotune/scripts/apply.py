@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.decoding import decoded
 from autotune.knobs.change import replace
+from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task import Fingerprint
 
@@ -56,11 +57,7 @@ class SharedBatch:
         return build
 
     def why_not(self, loader: Any) -> str | None:
-        """Return why the processes would not train on the global batch that was tuned; None if they do.
-
-        Args:
-            loader: that a process trains on.
-        """
+        """Return why processes that train on ``loader`` would not share the batch that was tuned; None if they do."""
         import torch.distributed as dist
 
         from autotune.runtime.loaders import stated_batch
@@ -147,8 +144,9 @@ class Applied:
             batch=order.baseline.batch_size,
         )
         self._undo: list[Callable[[], object]] = []
-        self._known: set[int] = set()
-        self._keep: list[Any] = []
+        self._hook: Any = None
+        self._known: dict[int, Any] = {}
+        self._stepping = self._is_over = False
 
     def install(self) -> None:
         """Hook into what the changed knobs need, and no more."""
@@ -160,12 +158,15 @@ class Applied:
         if self.order.shared_batch is not None:
             self._undo.append(replace(DataLoader, "__init__", self.order.shared_batch.building))
         if self._needs("on_model") or self._needs("on_optimizer"):
-            self._undo.append(register_optimizer_step_pre_hook(self.before_step).remove)
+            self._hook = register_optimizer_step_pre_hook(self.before_step)
 
     def remove(self) -> None:
         """Put everything back."""
+        self._is_over = True
         while self._undo:
             self._undo.pop()()
+        if self._hook is not None and not self._stepping:  # in a step, PyTorch goes through its hooks
+            self._hook.remove()
         self.session.close()
 
     def _needs(self, hook: str, *names: str) -> bool:
@@ -189,14 +190,17 @@ class Applied:
     def before_step(self, optimizer: Optimizer, *_: object) -> None:
         """Change an optimizer that is about to make its first step, and the models that it trains."""
         if self._is_new(optimizer):
-            self._safely(lambda: self.session.prepare(*self._models_of(optimizer), optimizer))
+            self._stepping = True
+            try:
+                self._safely(lambda: self.session.prepare(*self._models_of(optimizer), optimizer))
+            finally:
+                self._stepping = False
 
     def _is_new(self, item: Any) -> bool:
-        new = id(item) not in self._known
-        if new:
-            self._known.add(id(item))
-            self._keep.append(item)  # so that its number is not given to another
-        return new
+        if self._is_over or id(item) in self._known:
+            return False
+        self._known[id(item)] = item  # held, so that its number is not given to another
+        return True
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> None:
         shared = self.order.shared_batch
@@ -206,7 +210,6 @@ class Applied:
 
     def _models_of(self, optimizer: Optimizer) -> list[nn.Module]:
         """Return the models like those that were tuned of which ``optimizer`` trains parameters."""
-        from autotune.knobs.optimizer_impl import parameters_of
         from autotune.runtime import fingerprints
 
         if not self._needs("on_model"):
@@ -225,12 +228,11 @@ class Applied:
 
     def _safely(self, work: Callable[[], Any]) -> None:
         """Do ``work``. A real training goes on, as it is, if settings cannot be applied."""
-        if self._strict:
-            work()
-            return
         try:
             work()
         except Exception as error:
+            if self._strict:
+                raise
             self.remove()
             LOG.warning("autotune: the script runs as it is: %s: %s", type(error).__name__, error)
 
@@ -238,8 +240,6 @@ class Applied:
 def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:
     """Return the outermost models of this process of which ``optimizers`` train parameters."""
     from torch import nn
-
-    from autotune.knobs.optimizer_impl import parameters_of
 
     held = set(map(id, parameters_of(*optimizers)))
     modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,8 +81,8 @@ class Hooks:
             replace(DataLoader, "__iter__", self._iterating),
             replace(Optimizer, "__init__", self._building),
             replace(torch.autograd, "backward", self._going_backward),
-            replace(torch, "set_num_threads", self._setting("threads")),
-            replace(torch, "set_num_interop_threads", self._setting("interop_threads")),
+            replace(torch, "set_num_threads", partial(self._setting, "threads")),
+            replace(torch, "set_num_interop_threads", partial(self._setting, "interop_threads")),
             replace(torch, "compile", self._compiling),
             register_optimizer_step_pre_hook(self._before_step).remove,
             register_optimizer_step_post_hook(self._stepped).remove,
@@ -139,21 +140,18 @@ class Hooks:
 
         return backward
 
-    def _setting(self, kind: str) -> Callable[[Method], Method]:
-        def make(original: Method) -> Method:
-            def set_number(number: int) -> None:
-                try:
-                    original(number)
-                except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
-                    if self._busy or kind != "interop_threads":
-                        raise
-                    number = torch.get_num_interop_threads()
-                if not self._busy:
-                    setattr(self, kind, number)
+    def _setting(self, kind: str, original: Method) -> Method:
+        def set_number(number: int) -> None:
+            try:
+                original(number)
+            except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
+                if self._busy or kind != "interop_threads":
+                    raise
+                number = torch.get_num_interop_threads()
+            if not self._busy:
+                setattr(self, kind, number)
 
-            return set_number
-
-        return make
+        return set_number
 
     def _compiling(self, original: Method) -> Method:
         def compile(*arguments: Any, **options: Any) -> Any:

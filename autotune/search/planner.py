@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.knobs.settings import Settings
+from autotune.knobs.knob import TRACKING
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.space import Space
-from autotune.search.history import Trial, trial_noise
+from autotune.search.history import Trial
 from autotune.search.prior import Prior, trial_seconds
-from autotune.search.rules import Forbidden
-from autotune.search.surrogate import Surrogate
+from autotune.search.surrogate import Surrogate, expected_improvement
+from autotune.stats.outcome import NotApplied, Outcome, OutOfMemory, WrongNumbers
 
 SMALL = 1500
 """Spaces with no more combinations than this are enumerated."""
@@ -41,6 +42,10 @@ EXTENT = ("global batch", "processes x threads", "num_workers")
 """Decisions on how much of everything to use."""
 CLIMB = 12
 """Moves of such a jump at most."""
+CHANGES_NUMBERS = [knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile"]
+CHANGES_MEMORY = [knob.name for knob in KNOBS if knob.changes_memory]
+GROWTH = 4
+"""A batch may be at most this many times the largest that fitted: memory is climbed, not jumped at."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,6 @@ class Planner:
         self._space = space
         self._start = start
         self._seed = seed
-        self._device = space.context.task.device
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
     def propose(self, history: Sequence[Trial]) -> Proposal | None:
@@ -84,7 +88,7 @@ class Planner:
             return Proposal(self._start, "baseline")
         if not any(o.rate and o.settings in self._space for o in history):
             return None
-        model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
+        model = Surrogate(history, Prior(self._space, history), self._space.context.task.device)
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
@@ -108,11 +112,11 @@ class Planner:
         self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, history: Sequence[Trial]
     ) -> Proposal | None:
         """Return the settings with the most expected improvement per second of trial; None if none promises enough."""
-        gains = model.gains(pool, best)
-        improvement = gains.expected_improvement()
+        mean, deviation = model.gains(pool, best)
+        improvement = expected_improvement(mean, deviation)
         enough = STUCK if self._stuck(history, model, best) else WORTHWHILE
         if stage != "design" and improvement.max() < enough:
-            improvement = gains.expected_improvement(THOROUGH)
+            improvement = expected_improvement(mean, THOROUGH * deviation)
             if not self._thorough or improvement.max() < enough:
                 return None
         rate = math.exp(float(model.log_rates([best])[0]))
@@ -179,7 +183,7 @@ def rank(
         settings = [s for s in settings if s != space.context.baseline]
     if not settings:
         return ()
-    model = model or Surrogate(history, Prior(space, history), trial_noise(history), space.context.task.device)
+    model = model or Surrogate(history, Prior(space, history), space.context.task.device)
     order = np.argsort(-model.log_rates(settings), kind="stable")
     return tuple(settings[int(k)] for k in order[:count])
 
@@ -209,3 +213,60 @@ def _walks(
         for _ in range(int(rng.integers(1, steps + 1))):
             settings = space.random_move(settings, lambda many: int(rng.integers(many))) or settings
         yield settings
+
+
+class Forbidden:
+    """Predicate over settings: what past trials rule out, by repeating one or failing the same way again."""
+
+    def __init__(self, history: Sequence[Trial]) -> None:
+        self._seen = {o.settings for o in history}
+        self._fine = [o.settings for o in history if o.outcome.measured]
+        self._most = GROWTH * max((s.batch_size for s in self._fine), default=2**40)
+        self._failed = [o for o in history if not o.outcome.measured]
+
+    def __call__(self, settings: Settings) -> bool:
+        """Return True if ``settings`` were tried already or would fail."""
+        return settings in self._seen or self.fails(settings)
+
+    def fails(self, settings: Settings) -> bool:
+        """Return True if a failure already seen would come again, or memory would be jumped at."""
+        return settings.batch_size > self._most or any(self._repeats(failure, settings) for failure in self._failed)
+
+    def _repeats(self, failure: Trial, settings: Settings) -> bool:
+        failed, outcome = failure.settings, failure.outcome
+        if isinstance(outcome, OutOfMemory):
+            return self._needs_as_much(settings, failed, outcome.where)
+        suspects = self._suspects(failed, outcome)
+        return settings == failed or (bool(suspects) and _same(settings, failed, suspects))
+
+    def _suspects(self, failed: Settings, outcome: Outcome) -> list[str]:
+        """Return the knobs to blame: what a failure names or is about, else all whose value never worked."""
+        if isinstance(outcome, NotApplied) and outcome.knob in BY_NAME:
+            return [outcome.knob]
+        if isinstance(outcome, WrongNumbers):
+            return [name for name in CHANGES_NUMBERS if getattr(failed, name) != BY_NAME[name].neutral]
+        return [name for name in KNOB_NAMES if not any(_same(s, failed, [name]) for s in self._fine)]
+
+    def _needs_as_much(self, settings: Settings, failed: Settings, where: str) -> bool:
+        """Return True if ``settings`` need at least the memory that ``failed`` did not get.
+
+        On a device, and wherever no trial with as large a batch ever fitted, the batch is to blame. On the host,
+        if such a batch did fit, only settings with as many processes and workers too are ruled out.
+        """
+        if where == "shm":
+            return _queued(settings) >= _queued(failed)
+        if not _same(settings, failed, CHANGES_MEMORY) or settings.batch_size < failed.batch_size:
+            return False
+        fitted = any(_same(s, failed, CHANGES_MEMORY) and s.batch_size >= failed.batch_size for s in self._fine)
+        if where == "device" or not fitted:
+            return True
+        return settings.processes >= failed.processes and settings.num_workers >= failed.num_workers
+
+
+def _same(first: Settings, second: Settings, names: Iterable[str]) -> bool:
+    return all(getattr(first, name) == getattr(second, name) for name in names)
+
+
+def _queued(settings: Settings) -> int:
+    """Count the samples that loader workers hold in shared memory at once."""
+    return settings.processes * settings.num_workers * (1 + (settings.prefetch_factor or 0)) * settings.batch_size

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
-from autotune.knobs.knob import Knob
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured
@@ -104,13 +103,10 @@ def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) 
     """
     step = settings.global_batch / max(rate, 1e-9)
     primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-    start = 0.5 + 0.5 * (settings.processes > 1) + sum(_starting(knob, settings, tried) for knob in KNOBS)
+    start = 0.5 + 0.5 * (settings.processes > 1)
+    for knob in KNOBS:
+        value = getattr(settings, knob.name)
+        start += knob.start_seconds.get(value, 0.0)
+        if value in knob.first_seconds and all(getattr(other, knob.name) != value for other in tried):
+            start += knob.first_seconds[value]
     return start + min(3.0, max(0.3, max(3.0, primed) * step)) + max(0.6, 2 * step)
-
-
-def _starting(knob: Knob, settings: Settings, tried: Collection[Settings]) -> float:
-    """Return the seconds that the knob's value adds to a trial's start."""
-    value = getattr(settings, knob.name)
-    first = knob.first_seconds.get(value, 0.0)
-    known = first and any(getattr(other, knob.name) == value for other in tried)
-    return knob.start_seconds.get(value, 0.0) + (0.0 if known else first)

@@ -12,18 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.knobs.knob import Count
-from autotune.knobs.settings import BY_NAME, KNOBS, Settings
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.search.history import History, Trial
 from autotune.stats.outcome import KINDS, Completed
 from autotune.stats.proof import Round
@@ -39,25 +38,24 @@ DETAIL_CHARACTERS = 2000
 class Study:
     """Writes trials to the Optuna study ``name`` in ``storage``, and reads them back.
 
-    Without a storage it is kept in memory. Trials that a killed run left unfinished are closed as failed.
+    Trials that a killed run left unfinished are closed as failed.
     """
 
-    def __init__(self, storage: BaseStorage | None = None, name: str = "autotune") -> None:
+    def __init__(self, storage: BaseStorage, name: str = "autotune") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._full = False
-        self.optuna = optuna.create_study(
-            storage=storage or InMemoryStorage(), study_name=name, direction="maximize", load_if_exists=True
-        )
+        self.optuna = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
         for trial in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self.optuna.tell(trial.number, state=TrialState.FAIL)
 
     def record(self, trial: Trial) -> None:
         """Add a finished trial."""
         outcome = trial.outcome
+        kinds = distributions(trial.settings)
         kept = {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
         frozen = create_trial(
-            params=parameters(trial.settings),
-            distributions=dict(distributions(trial.settings)),
+            params={name: getattr(trial.settings, name) for name in kinds},
+            distributions=kinds,
             user_attrs={
                 "level": trial.level,
                 "stage": trial.stage,
@@ -144,11 +142,11 @@ def read_history(path: Path) -> History:
         return History()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        studies = optuna.get_all_study_summaries(storage := JournalStorage(JournalFileBackend(str(path))))
-        if not studies:
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        names = optuna.get_all_study_names(storage)
+        if not names:
             return History()
-        latest = max(studies, key=lambda each: each._study_id)
-        study = optuna.load_study(study_name=latest.study_name, storage=storage)
+        study = optuna.load_study(study_name=names[-1], storage=storage)
         rounds = [Round(replicate, rates) for replicate, rates in study.user_attrs.get(ROUNDS, ())]
         return History(tuple(_trials(study)), tuple(rounds))
     except Exception as error:
@@ -168,19 +166,13 @@ def _trial(frozen: FrozenTrial, first: FrozenTrial) -> Trial:
     return Trial(Settings(**frozen.params), outcome, kept["level"], str(kept.get("stage", "")), seconds)
 
 
-def parameters(settings: Settings) -> dict[str, Any]:
-    """Return ``{knob: value}`` without the knobs that do not apply."""
-    return {knob.name: getattr(settings, knob.name) for knob in KNOBS if knob.applies(settings)}
-
-
-def distributions(settings: Settings) -> dict[str, IntDistribution | CategoricalDistribution]:
-    """Return Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna
+def distributions(settings: Settings) -> dict[str, BaseDistribution]:
+    """Return Optuna's distribution of each knob that applies. Categories are all there are, offered here or not: Optuna
     wants the same ones in every trial of a study."""
-    found: dict[str, IntDistribution | CategoricalDistribution] = {}
-    for name in parameters(settings):
-        kind = BY_NAME[name].kind
-        if isinstance(kind, Count):
-            found[name] = IntDistribution(kind.least, kind.most)
-        else:
-            found[name] = CategoricalDistribution(kind.values)
-    return found
+    kinds = {knob.name: knob.kind for knob in KNOBS if knob.applies(settings)}
+    return {
+        name: IntDistribution(kind.least, kind.most)
+        if isinstance(kind, Count)
+        else CategoricalDistribution(kind.values)
+        for name, kind in kinds.items()
+    }

@@ -13,16 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.knob import Knob
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.search.history import Trial
+from autotune.search.history import Trial, trial_noise
 
 Array = NDArray[np.float64]
 CONSTANT_SPREAD = 0.5
@@ -47,50 +45,36 @@ class Group:
 
     Attributes:
         name: for people.
-        place: coordinates of settings within the group.
+        place: coordinate of settings within the group, or several.
         spread: prior standard deviation of the group's effect on log rate.
         length: distance over which the effect is alike; None for categories, alike only if equal.
     """
 
     name: str
-    place: Callable[[Settings], tuple[float, ...]]
+    place: Callable[[Settings], float | tuple[float, ...]]
     spread: float
     length: float | None = None
 
 
-def _coordinate(knob: Knob, settings: Settings) -> tuple[float, ...]:
-    return (knob.coordinate(settings),)
-
-
-def _own(device: str) -> tuple[Group, ...]:
-    """Return the knobs that act by themselves."""
-    return tuple(
-        Group(knob.name, partial(_coordinate, knob), knob.effect.spread, knob.effect.length)
-        for knob in KNOBS
-        if knob.effect is not None and device in knob.devices
+def groups_on(device: str) -> tuple[Group, ...]:
+    """Return what acts together: on the CPU processes and threads share the cores, on a GPU threads hardly matter."""
+    shape = [Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0)]
+    if device == "cuda":
+        shape = [
+            Group("processes", lambda s: log2(s.processes), 0.30, 1.5),
+            Group("threads", lambda s: log2(s.threads), 0.05, 2.0),
+        ]
+    return (
+        *shape,
+        Group("backend", _exchange, 0.20),
+        Group("all workers", lambda s: log2(1 + s.processes * s.num_workers), 0.20, 1.5),
+        Group("global batch", lambda s: log2(s.global_batch), 0.25, 2.0),
+        *(
+            Group(knob.name, knob.coordinate, knob.spread, knob.length)
+            for knob in KNOBS
+            if knob.spread is not None and device in knob.devices
+        ),
     )
-
-
-TOGETHER: tuple[Group, ...] = (
-    Group("backend", lambda s: (_exchange(s),), 0.20),
-    Group("all workers", lambda s: (log2(1 + s.processes * s.num_workers),), 0.20, 1.5),
-    Group("global batch", lambda s: (log2(s.global_batch),), 0.25, 2.0),
-)
-"""Knobs that act together on every device."""
-GROUPS: dict[str, tuple[Group, ...]] = {
-    "cpu": (
-        Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0),
-        *TOGETHER,
-        *_own("cpu"),
-    ),
-    "cuda": (
-        Group("processes", lambda s: (log2(s.processes),), 0.30, 1.5),
-        Group("threads", lambda s: (log2(s.threads),), 0.05, 2.0),
-        *TOGETHER,
-        *_own("cuda"),
-    ),
-}
-"""By device: on the CPU processes and threads share the cores, beside a GPU threads hardly matter."""
 
 
 def _exchange(settings: Settings) -> int:
@@ -104,7 +88,7 @@ def correlations(groups: Sequence[Group], first: Sequence[Settings], second: Seq
 
 
 def _correlation(group: Group, first: Sequence[Settings], second: Sequence[Settings]) -> Array:
-    ours, theirs = (np.array([group.place(s) for s in each], dtype=float) for each in (first, second))
+    ours, theirs = (np.array([group.place(s) for s in each], float).reshape(len(each), -1) for each in (first, second))
     difference = ours[:, None, :] - theirs[None, :, :]
     squared = (difference * difference).sum(axis=2)
     if group.length is None:
@@ -112,23 +96,12 @@ def _correlation(group: Group, first: Sequence[Settings], second: Sequence[Setti
     return np.asarray(np.exp(-0.5 * squared / group.length**2))
 
 
-@dataclass(frozen=True)
-class Gains:
-    """Log-rate gains over one reference setting: posterior mean and standard deviation for each candidate."""
-
-    mean: Array
-    deviation: Array
-
-    def expected_improvement(self, widening: float = 1.0) -> Array:
-        """Compute E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978).
-
-        Args:
-            widening: how many times as large as the model's own the deviations are taken.
-        """
-        deviation = np.maximum(widening * self.deviation, 1e-12)
-        z = self.mean / deviation
-        density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-        return np.asarray(self.mean * _normal_cdf(z) + deviation * density)
+def expected_improvement(mean: Array, deviation: Array) -> Array:
+    """Compute E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978)."""
+    deviation = np.maximum(deviation, 1e-12)
+    z = mean / deviation
+    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    return np.asarray(mean * _normal_cdf(z) + deviation * density)
 
 
 class Surrogate:
@@ -137,17 +110,14 @@ class Surrogate:
     Args:
         history: all finished trials, oldest first.
         expectation: prior expected log rate of settings, up to a constant.
-        noise: relative standard deviation from trial to trial of the same settings.
         device: ``cpu`` or ``cuda``: which effects to expect.
     """
 
-    def __init__(
-        self, history: Sequence[Trial], expectation: Callable[[Settings], float], noise: float, device: str
-    ) -> None:
-        self._groups = GROUPS[device]
+    def __init__(self, history: Sequence[Trial], expectation: Callable[[Settings], float], device: str) -> None:
+        self._groups = groups_on(device)
         self._expectation = expectation
         self._settings = [trial.settings for trial in history]
-        values, self._error_variance = _targets(history, noise)
+        values, self._error_variance = _targets(history, trial_noise(history))
         expected = np.array([expectation(settings) for settings in self._settings])
         self._offset = float(np.mean(values - expected))
         self._residual = values - self._offset - expected
@@ -162,8 +132,9 @@ class Surrogate:
         prior = np.array([self._expectation(s) for s in settings])
         return np.asarray(prior + self._offset + self._cross(settings) @ self._weights)
 
-    def gains(self, candidates: Sequence[Settings], reference: Settings) -> Gains:
-        """Return the gain in log rate of each candidate over ``reference``; what both share cancels."""
+    def gains(self, candidates: Sequence[Settings], reference: Settings) -> tuple[Array, Array]:
+        """Return the gain in log rate of each candidate over ``reference``, and its deviation; what both share
+        cancels."""
         everything = [reference, *candidates]
         cross = self._cross(everything)
         half = np.linalg.solve(self._factor, cross.T)
@@ -173,7 +144,7 @@ class Surrogate:
         with_reference = _kernel(against, self._spreads) - half.T @ half[:, 0]
         own = _kernel(np.ones((len(self._groups), 1)), self._spreads)[0] - (half * half).sum(axis=0)
         variance = own + own[0] - 2 * with_reference
-        return Gains(mean[1:] - mean[0], np.sqrt(np.maximum(variance[1:], 0.0)))
+        return mean[1:] - mean[0], np.sqrt(np.maximum(variance[1:], 0.0))
 
     def _cross(self, settings: Sequence[Settings]) -> Array:
         return _kernel(correlations(self._groups, settings, self._settings), self._spreads)

@@ -39,7 +39,6 @@ class Completed(Outcome):
     """What the trial cost, from request to the end of its last process."""
     start_seconds: float = 0.0
     """From request to the first training step."""
-    notes: tuple[str, ...] = ()
     kind: ClassVar[str] = "completed"
 
 

@@ -24,6 +24,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 BASELINE = "baseline"
 """Name of the user's settings in rounds."""
@@ -187,19 +188,15 @@ def round_variance(rounds: Sequence[Round]) -> float | None:
     """
     by_replicate: dict[tuple[int, tuple[str, ...]], list[Mapping[str, float]]] = {}
     for turn in rounds:
-        rates = {name: math.log(rate) for name, rate in turn.rates.items() if rate > 0}
-        by_replicate.setdefault((turn.replicate, tuple(sorted(rates))), []).append(rates)
-    total, spare = 0.0, 0
+        logs = {name: math.log(rate) for name, rate in turn.rates.items() if rate > 0}
+        by_replicate.setdefault((turn.replicate, tuple(sorted(logs))), []).append(logs)
+    scores: list[list[float]] = []
     for (_, names), turns in by_replicate.items():
-        if len(turns) < 2 or len(names) < 2:
-            continue
-        shared = [sum(turn.values()) / len(names) for turn in turns]
-        for name in names:
-            logs = [turn[name] - common for turn, common in zip(turns, shared, strict=True)]
-            mean = sum(logs) / len(logs)
-            total += sum((value - mean) ** 2 for value in logs)
-        spare += (len(turns) - 1) * (len(names) - 1)
-    return total / spare if spare else None
+        if len(turns) > 1 and len(names) > 1:
+            left = math.sqrt((len(names) - 1) / len(names))  # of a candidate's scatter, without what all share
+            shared = [statistics.fmean(turn.values()) for turn in turns]
+            scores += [[(turn[name] - mean) / left for turn, mean in zip(turns, shared, strict=True)] for name in names]
+    return _within(scores) if scores else None
 
 
 def typical_rate(rounds: Sequence[Round], name: str) -> float:
@@ -228,17 +225,12 @@ def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | 
 # The log ratio, with two errors kept apart ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Log ratio of one round.
-
-    Attributes:
-        log: of the two rates.
-        beside: whether other processes ran meanwhile.
-    """
+class Sample(NamedTuple):
+    """Log ratio of one round."""
 
     log: float
     beside: bool = False
+    """True if other processes ran meanwhile."""
 
 
 @dataclass(frozen=True)

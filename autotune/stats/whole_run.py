@@ -57,23 +57,24 @@ class WholeRun:
         return 1 / ((1 - self.other_share) / of_a_step + self.other_share)
 
 
-def made_up(seconds: Sequence[float], ends: Sequence[bool], epoch: int | None) -> tuple[float, float | None]:
+def made_up(seconds: Sequence[float], between: Sequence[float | None], epoch: int | None) -> tuple[float, float | None]:
     """Return seconds of a step with nothing after it, and the share of the time that is no step; see `WholeRun`.
 
     Args:
-        seconds: of each step that was followed, with what comes after it.
-        ends: for each, whether an epoch ended after it.
+        seconds: of each step that was followed, with other work between it and the step before.
+        between: for each, seconds of other work if it was the first of an epoch; else None.
         epoch: steps of an epoch; None if the run has none that end.
     """
-    inside = [step for step, end in zip(seconds, ends, strict=True) if not end]
+    inside = [step for step, first in zip(seconds, between, strict=True) if first is None]
     usual = [step for step in inside if step < FAR * median(inside)]
     if not usual:
         return 0.0, None
     step = mean(usual)
     other = sum(long - step for long in inside if long not in usual) / len(inside)  # after each step, on average
     if epoch is not None:
-        between = [long - step for long, end in zip(seconds, ends, strict=True) if end]
-        if not between:
+        firsts = [(long, work) for long, work in zip(seconds, between, strict=True) if work is not None]
+        if not firsts:
             return step, None
-        other += max(0.0, mean(between)) / epoch
+        step += max(0.0, mean([long - work for long, work in firsts]) - step) / epoch  # loader workers start anew
+        other += mean([work for _, work in firsts]) / epoch
     return step, other / (step + other)

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Any
 
+from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Measurement
@@ -71,8 +72,12 @@ class TrialSpec:
     """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
     endless: bool = True
     """A script's passes over its training loader follow each other; False lets it do what it does between them."""
+    mmap_threshold: int = GLIBC_RAISES_TO
+    """Let a script's memory be as in its run, see `autotune.knobs.allocator.raise_mmap_threshold`; 0 lets it alone."""
     evidence: bool = False
     """Of a script: measure nothing, but send each rank's `RankEvidence`."""
+    describe: bool = False
+    """Of a task file: measure nothing, but send its `TaskFacts`, and once more with what its step shows."""
     inspect: str = ""
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
@@ -86,8 +91,7 @@ class TrialRequest:
         task: the task file.
         folder: the trial's own.
         origin: the user's working folder, which ``folder`` mirrors.
-        seed: of data order and weights.
-        spec: the trial; None if a task is only described.
+        spec: the trial.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
         script: an unmodified one; None for a task.
         facts: of the script.
@@ -96,8 +100,7 @@ class TrialRequest:
     task: str
     folder: str
     origin: str
-    seed: int
-    spec: TrialSpec | None = None
+    spec: TrialSpec
     binding: str = ""
     script: Script | None = None
     facts: TaskFacts | None = None
@@ -105,7 +108,7 @@ class TrialRequest:
     @property
     def world_size(self) -> int:
         """Return how many ranks there are."""
-        return self.spec.settings.processes if self.spec is not None else 1
+        return self.spec.settings.processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,6 @@ class TrialReport:
     traceback: str = ""
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)`` for everything asked that did not take effect."""
-    notes: tuple[str, ...] = ()
     differences: tuple[tuple[str, str], ...] | None = None
     """``(what, how)`` of first steps that were compared; empty if they are the same, or were recorded."""
     draws: bool = False

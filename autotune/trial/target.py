@@ -210,11 +210,6 @@ class Script:
         return (*(("-m", self.module) if self.module else (self.written,)), *self.arguments)
 
     @property
-    def under_mpi(self) -> bool:
-        """Return whether the user starts it by mpiexec."""
-        return self.launcher == "mpiexec"
-
-    @property
     def hides_us(self) -> str | None:
         """Return why this package cannot be imported into the script's process; None if it can."""
         folder = Path.cwd() if self.module else self.path.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.compile import COMPILES_IN_A_RUN, FIRST_MODES
@@ -12,7 +12,7 @@ from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
-from autotune.tuning.events import StageStarted
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.tuning.options import MAX_TRAINING_BUDGET
 from autotune.tuning.state import RunState
 
@@ -22,37 +22,27 @@ NO_SLOWER = 0.95
 """A compiled model below this share of the baseline's rate is not worth more time."""
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The baseline, which every gain is measured against.
-
-    Attributes:
-        settings: the user's own, or a change of them.
-        outcome: of their trial.
-        notes: what was given up, for people.
-    """
-
-    settings: Settings
-    outcome: Completed
-    notes: tuple[str, ...] = ()
-
-
-def settle_baseline(wanted: Settings, measure: Callable[[Settings], Outcome]) -> Baseline:
-    """Return the user's settings if they run; else, if memory is short, the same without loader workers.
+def settle_baseline(bench: TrialBench, measure: Callable[[Settings], Outcome]) -> tuple[Completed, tuple[str, ...]]:
+    """Make ``bench`` compare with the user's settings if they run; else, if memory is short, without loader workers.
 
     Args:
-        wanted: the user's settings.
+        bench: its baseline is the user's settings; every gain is measured against what is its baseline afterwards.
         measure: runs one trial.
+
+    Returns:
+        The outcome of the baseline's trial, and what was given up, for people.
 
     Raises:
         UserCodeError: the user's code failed; carries its own traceback.
         NothingUsable: nothing fits, or the budget is over.
     """
     notes: tuple[str, ...] = ()
-    for settings in dict.fromkeys((wanted, wanted.but(num_workers=0))):
+    for settings in dict.fromkeys((bench.baseline, bench.baseline.but(num_workers=0))):
         outcome = measure(settings)
         if isinstance(outcome, Completed):
-            return Baseline(settings, outcome, notes)
+            bench.baseline = settings
+            bench.remember(outcome)
+            return outcome, notes
         if isinstance(outcome, TimedOut) and outcome.phase == BUDGET_OVER:
             raise NothingUsable("the budget ended before your own settings were measured: give a longer --budget")
         if not isinstance(outcome, OutOfMemory):
@@ -85,9 +75,10 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
     if trial is None:
         follows = "" if given is not None else "; the length of the run follows what it takes"
         stage = f"compiling the model once ({settings.compile}), up to {limit:.0f} s{follows}"
-        state.observe(StageStarted(stage, settings))
+        state.observe(stage=stage, trying=settings)
         trial = state.measure(settings, space.level, "compile", deadline=state.schedule.clock() + limit)
-    took = compile_seconds(trial.outcome)
+    too_long = math.inf if isinstance(trial.outcome, TimedOut) else None
+    took = trial.measurement.first_step_seconds if trial.measurement is not None else too_long
     budget = context.budget_seconds
     if given is None:
         worth = trial.rate is not None and trial.rate >= NO_SLOWER * state.estimate(state.baseline)
@@ -95,10 +86,3 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
         longer = budget + spent * (1 + COMPILES_IN_A_RUN if worth else 1)
         budget = max(budget, min(MAX_TRAINING_BUDGET, longer))
     return replace(context, compile_seconds=took, budget_seconds=budget)
-
-
-def compile_seconds(outcome: Outcome) -> float | None:
-    """Return the seconds of the first compiled step; infinite if it did not end in time, None if it failed."""
-    if outcome.measurement is not None:
-        return outcome.measurement.first_step_seconds
-    return math.inf if isinstance(outcome, TimedOut) else None

@@ -16,7 +16,7 @@ from autotune.profiles.format import Profile, machine_type
 from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
-from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
+from autotune.tuning.events import Observer
 from autotune.tuning.machine import same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
@@ -77,30 +77,27 @@ def check(
 def measure_claim(
     profile: Profile, name: str, target: Target, inventory: Inventory, budget: float, observe: Observer
 ) -> Proof:
-    """Measure level ``name`` of ``profile`` against its baseline again, in turns, for about ``budget`` seconds."""
+    """Measure level ``name`` of ``profile`` against its baseline again, in turns.
+
+    As many replicates are measured as fit into ``budget`` seconds, at least one.
+    """
     deadline = time.monotonic() + budget
-    with open_runner(target, inventory, 0, budget, observe) as runner, same_cpus(inventory):
-        observe(BaselineKnown(profile.baseline, profile.target.unit))
-        observe(StageStarted("loading the task"))
-        runner.warm()
-        observe(StageStarted("check"))
-        rounds = _rounds(TrialBench(runner, profile.baseline), profile, name, deadline, observe)
-    return compare(rounds, name, BASELINE)
-
-
-def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, observe: Observer) -> list[Round]:
-    """Return rounds of as many replicates as fit before ``deadline``, at least one."""
     candidates = {BASELINE: profile.baseline, name: profile.levels[name].settings}
     rounds: list[Round] = []
     longest, replicates = 0.0, 0
-    while not replicates or time.monotonic() + longest < deadline:
-        before = time.monotonic()
-        with bench.contest(candidates, float("inf")) as contest:
-            rounds += contest.rounds(replicates, ROUNDS, BLOCK_SECONDS)
-        missing = set(candidates) - set(rounds[-1].rates)
-        if missing:
-            raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")
-        replicates += 1
-        observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
-        longest = max(longest, time.monotonic() - before)
-    return rounds
+    with open_runner(target, inventory, 0, budget, observe) as runner, same_cpus(inventory):
+        observe(stage="loading the task", baseline=profile.baseline, unit=profile.target.unit)
+        runner.warm()
+        observe(stage="check")
+        bench = TrialBench(runner, profile.baseline)
+        while not replicates or time.monotonic() + longest < deadline:
+            begun = time.monotonic()
+            with bench.contest(candidates) as contest:
+                rounds += contest.rounds(replicates, ROUNDS, BLOCK_SECONDS)
+            missing = set(candidates) - set(rounds[-1].rates)
+            if missing:
+                raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")
+            replicates += 1
+            observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
+            longest = max(longest, time.monotonic() - begun)
+    return compare(rounds, name, BASELINE)

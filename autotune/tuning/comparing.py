@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.knobs.knob import EXACT, TRACKING
-from autotune.knobs.settings import BY_NAME, KNOBS, Settings
-from autotune.knobs.space import LeftOut, Space
+from autotune.knobs.settings import BY_NAME, Settings
+from autotune.knobs.space import Space
+from autotune.knobs.task import LeftOut
 from autotune.probes.facts import Inventory
 from autotune.profiles.clamp import one_process
 from autotune.stats.outcome import Compared, Outcome
-from autotune.tuning.events import StageStarted
 from autotune.tuning.state import RunState
 
 Compare = Callable[[Settings], Outcome]
@@ -98,12 +98,9 @@ class Comparison:
             return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
-        changed = {
-            name: theirs for name, (_mine, theirs) in alone.difference(reference).items() if name != "batch_size"
-        }
         names = [  # what follows from another knob cannot be put back alone
             name
-            for name, theirs in changed.items()
+            for name, (_mine, theirs) in alone.difference(reference).items()
             if BY_NAME[name].keeps != TRACKING and alone.but(**{name: theirs}) != alone
         ]
         while len(names) > 1:
@@ -148,7 +145,7 @@ def compare_first_steps(state: RunState) -> dict[str, Settings]:
     """Return the chosen settings of each level without knobs that change training, and without levels left empty."""
     if not state.chosen:
         return state.chosen
-    state.observe(StageStarted("comparing first steps"))
+    state.observe(stage="comparing first steps")
     chosen: dict[str, Settings] = {}
     for level, settings in state.chosen.items():
         settled = state.settle(settings)
@@ -161,12 +158,10 @@ def _other_values(space: Space, baseline: Settings) -> list[Mapping[str, Any]]:
     """Return changes of the baseline that try another value of each screened knob; of workers, none and some."""
     first: dict[str, Any] = {}
     second: dict[str, Any] = {}
-    for knob in KNOBS:
-        others = [value for value in space.values[knob.name] if value != getattr(baseline, knob.name)]
-        if knob.name not in SCREENED or not others:
-            continue
-        some = [value for value in others if value]
-        first[knob.name] = some[0] if some else others[0]
-        if knob.name == "num_workers" and 0 in others and some:
-            second[knob.name] = 0
+    for name in SCREENED:
+        others = [value for value in space.values[name] if value != getattr(baseline, name)]
+        if others:
+            first[name] = next(filter(None, others), others[0])
+        if name == "num_workers" and 0 in others and first[name]:
+            second[name] = 0
     return [values for values in (first, second) if values]

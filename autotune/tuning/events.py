@@ -1,73 +1,48 @@
-"""Events that a tuning run reports to whoever watches it.
-
-An event's fields are what it changes in the view of the run, `autotune.report.live.RunProgress`.
-"""
+"""The reports of a tuning run to whoever watches it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from autotune.knobs.settings import Settings
 
 
-class Event:
-    """Something that happened in a run."""
+class Observer(Protocol):
+    """Called with what has changed in the view of the run, `autotune.report.live.RunProgress`.
+
+    Args:
+        stage: a part of the run has begun, named in plain words.
+        trying: it has begun with a trial of these settings.
+        baseline: the settings that all others are compared with.
+        unit: of rates.
+        budget: seconds that the whole run will take.
+        trials: how many have ended.
+        failures: how many of them failed.
+        last_failure: why the last of them did.
+        baseline_rate: items per second of the baseline; None until measured.
+        best: the fastest settings so far.
+        best_rate: their items per second; None until measured.
+        rounds: of each candidate of a race or proof so far, by name.
+    """
+
+    def __call__(
+        self,
+        *,
+        stage: str = ...,
+        trying: Settings | None = ...,
+        baseline: Settings = ...,
+        unit: str = ...,
+        budget: float = ...,
+        trials: int = ...,
+        failures: int = ...,
+        last_failure: str = ...,
+        baseline_rate: float | None = ...,
+        best: Settings = ...,
+        best_rate: float | None = ...,
+        rounds: Mapping[str, int] = ...,
+    ) -> None: ...
 
 
-@dataclass(frozen=True)
-class StageStarted(Event):
-    """A part of the run has begun, or its next trial; ``stage`` names the part, in plain words."""
-
-    stage: str
-    trying: Settings | None = None
-
-
-@dataclass(frozen=True)
-class BaselineKnown(Event):
-    """The settings that all others are compared with, and the unit of rates."""
-
-    baseline: Settings
-    unit: str
-
-
-@dataclass(frozen=True)
-class BudgetSet(Event):
-    """The whole run will take ``budget`` seconds."""
-
-    budget: float
-
-
-@dataclass(frozen=True)
-class TrialFinished(Event):
-    """A trial has ended. Counts are those of the whole run; rates are None until measured."""
-
-    trials: int
-    baseline_rate: float | None
-    best: Settings | None
-    best_rate: float | None
-    failures: int
-    last_failure: str
-
-
-@dataclass(frozen=True)
-class RoundFinished(Event):
-    """Each candidate has run one more block: its ``rounds`` so far, by name."""
-
-    rounds: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class ReplicateFinished(Event):
-    """A replicate of the proof has ended: rates by all its rounds so far."""
-
-    baseline_rate: float | None
-    best: Settings
-    best_rate: float | None
-
-
-Observer = Callable[[Event], None]
-
-
-def ignore(event: Event) -> None:
+def ignore(**changes: Any) -> None:
     """Do nothing: nobody watches the run."""

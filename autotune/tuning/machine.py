@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.errors import MachineChanged
@@ -19,7 +19,6 @@ from autotune.stats.proof import QUIET_CPUS
 
 QUIET_SECONDS = 5.0
 """How long other processes must be quiet before a run that waits for it begins."""
-Key = tuple[int, float]
 
 
 @contextlib.contextmanager
@@ -34,19 +33,15 @@ def same_cpus(inventory: Inventory, system: System | None = None) -> Iterator[No
     try:
         yield
     finally:
-        _compare_cpus(inventory, system or System())
-
-
-def _compare_cpus(inventory: Inventory, system: System) -> None:
-    before = inventory.budget
-    online = set(online_cpus(system))
-    logical = tuple(each for each in inventory.cpu.logical if each.id in online)
-    now = budget.probe(system, replace(inventory.cpu, logical=logical))
-    if (now.cpus, now.quota) != (before.cpus, before.quota):
-        raise MachineChanged(
-            f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
-            " before and after cannot be compared. Start it again."
-        )
+        system, before = system or System(), inventory.budget
+        online = set(online_cpus(system))
+        logical = tuple(each for each in inventory.cpu.logical if each.id in online)
+        now = budget.probe(system, replace(inventory.cpu, logical=logical))
+        if (now.cpus, now.quota) != (before.cpus, before.quota):
+            raise MachineChanged(
+                f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
+                " before and after cannot be compared. Start it again."
+            )
 
 
 class Neighbours:
@@ -54,16 +49,12 @@ class Neighbours:
 
     Args:
         system: the machine.
-        clock: seconds.
-        own: the process that tunes; this one if None.
     """
 
-    def __init__(
-        self, system: System | None = None, clock: Callable[[], float] = time.monotonic, own: int | None = None
-    ) -> None:
-        self._system, self._clock = system or System(), clock
-        self._own = own or self._system.pid()
-        self._started = clock()
+    def __init__(self, system: System | None = None) -> None:
+        self._system = system or System()
+        self._own = self._system.pid()
+        self._started = time.monotonic()
         seen = processes(self._system)
         self._time = cpu_time(self._system, seen, self._own)
         self._before = {_key(each): each for each in seen}
@@ -82,7 +73,7 @@ class Neighbours:
 
     def _names(self, seen: list[Process]) -> tuple[Neighbour, ...]:
         """Return the others that run now and took something worth a word, with their children that have ended."""
-        seconds = max(self._clock() - self._started, 1e-9)
+        seconds = max(time.monotonic() - self._started, 1e-9)
         alive, ours, counted = {_key(each) for each in seen}, below(seen, self._own), defaultdict[int, float](float)
         for key, each in self._before.items():
             if key not in alive:  # its parent holds the time of its whole life now
@@ -97,21 +88,15 @@ class Neighbours:
         return tuple(sorted(found, key=lambda each: -each.cpus))
 
 
-def wait_until_quiet(
-    most: float,
-    threads: int,
-    measure: Callable[[], Neighbours] = Neighbours,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def wait_until_quiet(most: float, threads: int) -> None:
     """Return when other processes took little of the CPUs for `QUIET_SECONDS`, or after ``most`` seconds."""
-    deadline = clock() + most
-    while (left := deadline - clock()) > 0:
-        neighbours = measure()
-        sleep(min(QUIET_SECONDS, left))
+    deadline = time.monotonic() + most
+    while (left := deadline - time.monotonic()) > 0:
+        neighbours = Neighbours()
+        time.sleep(min(QUIET_SECONDS, left))
         if neighbours.load(threads).cpus <= QUIET_CPUS:
             return
 
 
-def _key(process: Process) -> Key:
+def _key(process: Process) -> tuple[int, float]:
     return process.pid, process.created

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.durations import MOST_SECONDS
-from autotune.errors import UsageError
+from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
-from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.space import Space, build
-from autotune.near import did_you_mean
+from autotune.knobs.stated import check_fixed, check_names
 from autotune.stats.outcome import Outcome
 
 LEAST_BUDGET = 5.0
 MOST_SEED = 2**32 - 1
 """NumPy takes no larger one."""
-BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0))
-"""``(step seconds, budget seconds)``: the budget for tasks whose baseline step takes less."""
-SLOW_STEP_BUDGET = 150.0
-"""The budget for longer steps: each replicate of the proof runs a few of them."""
+BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0), (math.inf, 150.0))
+"""``(step seconds, budget seconds)`` if the baseline's step takes less: each replicate of a proof makes a few steps."""
 UNKNOWN_STEP_BUDGET = 90.0
 TRAINING_SHARE, MAX_TRAINING_BUDGET = 0.02, 2 * COMPILE_BUDGET_SECONDS
 """Share of the announced training time that tuning may take, and the most seconds it may add up to."""
@@ -65,7 +63,7 @@ class Options:
         usual = UNKNOWN_STEP_BUDGET
         if outcome is not None and outcome.measurement is not None:
             step = outcome.measurement.step_seconds
-            usual = next((budget for most, budget in BUDGET_BY_STEP if step < most), SLOW_STEP_BUDGET)
+            usual = next(budget for most, budget in BUDGET_BY_STEP if step < most)
         return max(usual, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (self.train_seconds or 0.0)))
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from autotune.knobs.settings import Settings
 from autotune.stats.decide import still_open, wide
 from autotune.stats.proof import ANALYSES, BASELINE, Round, to_decide, typical_rate
-from autotune.tuning.events import ReplicateFinished, RoundFinished, StageStarted
 from autotune.tuning.schedule import (
     BLOCK_SECONDS,
     PROOF_MARGIN,
@@ -35,8 +34,11 @@ def prove(state: RunState) -> None:
     """Prove the chosen settings of each level; the rounds are added to ``state``."""
     if not state.chosen:
         return
-    candidates = _affordable(state, {BASELINE: state.baseline, **state.chosen})
-    state.observe(StageStarted("proof"))
+    candidates: Candidates = {BASELINE: state.baseline, **state.chosen}
+    seconds = LEAST_REPLICATES * replicate_seconds(state, candidates.values())
+    if len(candidates) > LEAST_CANDIDATES and seconds > state.schedule.left:
+        candidates = without_least_promising(state, candidates)
+    state.observe(stage="proof")
     for replicates in ANALYSES:
         candidates = _run_replicates(state, candidates, replicates - state.replicates)
         going_on = still_open(state.chosen, state.rounds)
@@ -68,7 +70,7 @@ def run_replicate(
     waits: list[float] = []
     seconds = block_seconds(state, seconds)
     began = state.schedule.clock()
-    with state.bench.contest(candidates, state.schedule.deadline) as contest:
+    with state.bench.contest(candidates) as contest:
         expected = sum(startup_seconds(state, settings) for settings in candidates.values())
         state.slowness = (state.schedule.clock() - began) / expected
         for _ in range(count):
@@ -76,7 +78,7 @@ def run_replicate(
             rounds.append(Round(number, rates, contest.neighbours))
             waits.append(contest.cpu_wait)
             done = len(state.rounds) + len(rounds)
-            state.observe(RoundFinished(dict.fromkeys(rounds[-1].rates, done)))
+            state.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
     state.cpu_wait = statistics.mean(waits or [state.cpu_wait])
     return rounds
 
@@ -92,15 +94,6 @@ def without_least_promising(state: RunState, candidates: Candidates) -> Candidat
     return {name: settings for name, settings in candidates.items() if name != least}
 
 
-def _affordable(state: RunState, candidates: Candidates) -> Candidates:
-    """Drop the least promising levels if the replicates of all would not fit."""
-    while len(candidates) > LEAST_CANDIDATES:
-        if LEAST_REPLICATES * replicate_seconds(state, candidates.values()) <= state.schedule.left:
-            break
-        candidates = without_least_promising(state, candidates)
-    return candidates
-
-
 def _run_replicates(state: RunState, candidates: Candidates, count: int) -> Candidates:
     """Run up to ``count`` replicates, and return the candidates of the last one.
 
@@ -114,5 +107,5 @@ def _run_replicates(state: RunState, candidates: Candidates, count: int) -> Cand
         state.rounds += run_replicate(state, state.replicates + 1, candidates, rounds)
         rates = {name: typical_rate(state.rounds, name) for name in candidates}  # single trials may have been far off
         best = max(rates, key=rates.__getitem__)
-        state.observe(ReplicateFinished(rates[BASELINE] or None, candidates[best], rates[best] or None))
+        state.observe(baseline_rate=rates[BASELINE] or None, best=candidates[best], best_rate=rates[best] or None)
     return candidates

@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from autotune.knobs.settings import Settings
 from autotune.stats.proof import typical_rate
-from autotune.tuning.events import StageStarted
 from autotune.tuning.proof import run_replicate
 from autotune.tuning.schedule import proof_seconds, replicate_seconds, rounds_per_replicate
 from autotune.tuning.state import RunState
@@ -53,9 +51,10 @@ def ranked_candidates(state: RunState) -> dict[str, list[Settings]]:
     """Return `near_best` for each level that has any, best guess first."""
     found: dict[str, list[Settings]] = {}
     for level, near in near_best(state).items():
-        ranked = state.rank(state.history, state.spaces[level], len(state.estimates)) if near else ()
-        found[level] = [settings for settings in ranked if settings in near][:MOST_CANDIDATES]
-    return {level: settings for level, settings in found.items() if settings}
+        if near:
+            ranked = state.rank(state.history, state.spaces[level], len(state.estimates))
+            found[level] = [settings for settings in ranked if settings in near][:MOST_CANDIDATES]
+    return found
 
 
 def race(state: RunState, candidates: Ranked) -> dict[str, Settings]:
@@ -65,17 +64,23 @@ def race(state: RunState, candidates: Ranked) -> dict[str, Settings]:
         state: what is known; the race's rounds are added.
         candidates: settings of each level, best guess first.
     """
+    measured: list[Mapping[Settings, float]] = [state.estimates]
+
+    def speedup(settings: Settings) -> float:
+        """Return the geometric mean over trials and rungs, for one process may be off by a third; 0 after a failure."""
+        pairs = [(rates[settings], rates.get(state.baseline)) for rates in measured if settings in rates]
+        ratios = [rate / own for rate, own in pairs if own]
+        return statistics.geometric_mean(ratios) if ratios and min(ratios) > 0 else 0.0
+
     left = {level: list(settings) for level, settings in candidates.items()}
     winners = leaders(state, left, state.estimate)
-    measured: list[Mapping[Settings, float]] = [state.estimates]
     for _ in range(RUNGS):
         left = _affordable(state, left)
         if all(len(settings) < 2 for settings in left.values()):
             break
         measured.append(_rung(state, _runners(state, left)))
-        score = partial(_score, tuple(measured), state.baseline)
-        left = {level: sorted(settings, key=score, reverse=True) for level, settings in left.items()}
-        winners = leaders(state, left, score)
+        left = {level: sorted(settings, key=speedup, reverse=True) for level, settings in left.items()}
+        winners = leaders(state, left, speedup)
         left = {level: left[level][: math.ceil(len(left[level]) / 2)] for level in winners}
     return winners
 
@@ -113,18 +118,6 @@ def _simplest(state: RunState, ranked: Sequence[Settings], rate: Rate) -> Settin
     return min(equal, key=lambda settings: len(settings.difference(state.baseline)))
 
 
-def _score(measured: Sequence[Mapping[Settings, float]], baseline: Settings, settings: Settings) -> float:
-    """Return the speed over the baseline: the geometric mean of trials and rungs. One process may be off by a third.
-
-    Args:
-        measured: items per second by settings, each with the baseline's.
-        baseline: the user's settings.
-        settings: which some of ``measured`` may not have; 0 if they failed in one.
-    """
-    ratios = [rates[settings] / rates[baseline] for rates in measured if settings in rates and rates.get(baseline)]
-    return statistics.geometric_mean(ratios) if ratios and min(ratios) > 0 else 0.0
-
-
 def _affordable(state: RunState, candidates: Mapping[str, list[Settings]]) -> dict[str, list[Settings]]:
     """Drop the least likely candidates of the longest lists, until a rung fits before the proof."""
     left = {level: list(settings) for level, settings in candidates.items()}
@@ -143,7 +136,7 @@ def _runners(state: RunState, candidates: Ranked) -> list[Settings]:
 
 def _rung(state: RunState, runners: Sequence[Settings]) -> dict[Settings, float]:
     """Run ``runners`` side by side once, and return items per second; 0 for settings that failed."""
-    state.observe(StageStarted("race between candidates"))
+    state.observe(stage="race between candidates")
     names = {str(number): settings for number, settings in enumerate(runners)}
     rounds = run_replicate(state, 0, names, rounds_per_replicate(state), BLOCK_SECONDS)
     state.race_rounds += rounds

@@ -9,13 +9,12 @@ from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.space import LeftOut
+from autotune.knobs.task import LeftOut
 from autotune.profiles.format import (
     Ceiling,
     Evidence,
     Failure,
     LevelResult,
-    NotOffered,
     Profile,
     Target,
     Written,
@@ -162,7 +161,7 @@ def evidence_of(state: RunState, context: Context, left_out: Iterable[LeftOut]) 
         trials=len(state.history),
         seconds=0.0,
         failures=tuple(_failures(state)),
-        not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
+        not_offered=tuple(left_out),
         ceiling=Ceiling(rates["fp32"], rates.get("bf16", 0.0)) if "fp32" in rates else None,
     )
 

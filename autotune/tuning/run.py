@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autotune.errors import Interrupted, LaunchError, NothingUsable
-from autotune.knobs.baseline import baseline_settings
+from autotune import durations
+from autotune.errors import Interrupted, LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
-from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import BY_NAME
+from autotune.knobs.stated import baseline_settings, check_fixed_for, check_fixed_on
 from autotune.knobs.task import TaskFacts
 from autotune.probes import software
 from autotune.probes.facts import Inventory
@@ -29,10 +29,10 @@ from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
-from autotune.trial.target import Target
+from autotune.trial.target import Target, recognise_target
 from autotune.tuning.baseline import compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
-from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
+from autotune.tuning.events import Observer, ignore
 from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
@@ -79,7 +79,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
     Args:
         target: the task file or script.
         options: what the user asked for.
-        observe: called with every event.
+        observe: called with all that happens.
         started: on the monotonic clock; the budget counts from here, but for waiting until other processes are done.
 
     Raises:
@@ -95,11 +95,51 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
     asked = time.monotonic()
     with open_runner(target, inventory, options.seed, options.seconds(), observe) as runner:
         if options.wait_quiet:
-            observe(StageStarted("waiting until other processes are quiet"))
+            observe(stage="waiting until other processes are quiet")
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)
         waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
         return _run_phases(_Host(options, inventory, runner, schedule, observe, path, Neighbours()))
+
+
+class UserTraceback(Exception):
+    """The traceback of the user's own code in a trial process, as text."""
+
+    def __str__(self) -> str:
+        """Return the text on lines of its own."""
+        return f"\n{self.args[0].rstrip()}"
+
+
+def tune(
+    target: str | Path,
+    *,
+    arguments: Sequence[str] = (),
+    budget: float | str | None = None,
+    profile: str | Path | None = None,
+    **options: Any,
+) -> Profile:
+    """Tune a training script or a task file, and write the profile: `autotune.tune`.
+
+    Args:
+        target: path of the script or task file.
+        arguments: the script's own.
+        budget: for everything, in seconds or as text such as ``5m``; by default 60 s, 90 s if a step takes longer
+            than 20 ms, 150 s if it takes longer than half a second, and more if ``train_seconds`` says that much
+            training is ahead.
+        profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
+        options: the other fields of `Options`.
+
+    Raises:
+        UserCodeError: the user's code failed; its own traceback is the cause.
+        AutotuneError: with the reason and what to do.
+    """
+    limit = durations.seconds(budget, "budget") if isinstance(budget, str) else budget
+    chosen = Options(budget=limit, profile=Path(profile) if profile is not None else None, **options)
+    try:
+        return run(recognise_target(str(target), arguments), chosen).profile
+    except UserCodeError as error:
+        cause = UserTraceback(error.traceback) if error.traceback else None
+        raise UserCodeError(str(error), error.traceback) from cause  # Python prints the traceback of a cause only
 
 
 def _run_phases(host: _Host) -> Result:
@@ -110,7 +150,7 @@ def _run_phases(host: _Host) -> Result:
     state = host.state
     check_fixed_for(task, state.baseline, options.fix or {})
     given_up = _baseline(host, task)
-    comparison = Comparison(state.baseline, lambda s: state.bench.compare(s, state.schedule.deadline), host.inventory)
+    comparison = Comparison(state.baseline, state.bench.compare, host.inventory)
     context = Context(
         host.inventory,
         task,
@@ -133,7 +173,7 @@ def _run_phases(host: _Host) -> Result:
         with same_cpus(host.inventory), contextlib.suppress(NothingUsable):
             search_race_prove(state)
             _decide(host)
-        host.observe(StageStarted("writing the profile"))
+        host.observe(stage="writing the profile")
     except (Interrupted, LaunchError) as early:
         ended = early
     host.study.keep_rounds(state.rounds)
@@ -190,23 +230,22 @@ class _Host:
         if seconds != self.schedule.budget:
             self.schedule.budget = seconds
             self.runner.deadline = self.schedule.deadline
-            self.observe(BudgetSet(seconds))
+            self.observe(budget=seconds)
 
 
 def _matrix_rates(host: _Host) -> dict[str, float]:
     """Return rates of matrix products by precision; empty if the run is too short to measure them."""
     if host.schedule.budget < MATRIX_RATE_BUDGET:
         return {}
-    host.observe(StageStarted("measuring matrix products"))
+    host.observe(stage="measuring matrix products")
     return software.matrix_rates(System())
 
 
 def _probe_run(host: _Host) -> TaskFacts:
     """Load the task, or run the script until it trains, and return the facts of it. Trials can run from then on."""
-    runner, schedule = host.runner, host.schedule
-    script = runner.setup.script is not None
-    host.observe(StageStarted("running the script until it trains" if script else "loading the task"))
-    patient = script and host.options.budget is None
+    runner, schedule, script = host.runner, host.schedule, host.runner.setup.script
+    host.observe(stage="loading the task" if script is None else "running the script until it trains")
+    patient = script is not None and host.options.budget is None
     runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
     begun = time.monotonic()
     task = runner.describe()
@@ -216,7 +255,8 @@ def _probe_run(host: _Host) -> TaskFacts:
     from autotune.search.study import study_beside  # imports Optuna
 
     wanted = baseline_settings(task, host.inventory)
-    words = [*runner.setup.words, machine_type(host.inventory).key, str(wanted.as_dict())]
+    own = (runner.setup.task.read_text(), *(script.arguments if script is not None else ()))
+    words = (*own, machine_type(host.inventory).key, str(wanted.as_dict()))
     host.study = study_beside(host.path, words, resume=host.options.resume)
     seed = host.options.seed
     host.state = RunState(
@@ -230,24 +270,22 @@ def _probe_run(host: _Host) -> TaskFacts:
     )
     host.state.add(*host.study.trials())
     if host.options.resume and not host.state.history:
-        host.observe(StageStarted("nothing to resume: tuning starts anew"))
+        host.observe(stage="nothing to resume: tuning starts anew")
     return task
 
 
 def _baseline(host: _Host, task: TaskFacts) -> tuple[str, ...]:
     """Find the baseline's settings, and let the bench compare all others with them. Return what was given up."""
     state = host.state
-    host.observe(BaselineKnown(state.baseline, task.unit))
-    host.observe(StageStarted("baseline", state.baseline))
+    host.observe(stage="baseline", trying=state.baseline, baseline=state.baseline, unit=task.unit)
     known = {trial.settings: trial.outcome for trial in state.history}
-    found = settle_baseline(
-        state.baseline, lambda s: known[s] if s in known else state.measure(s, LEVELS[0], "baseline").outcome
+    outcome, given_up = settle_baseline(
+        state.bench, lambda s: known[s] if s in known else state.measure(s, LEVELS[0], "baseline").outcome
     )
-    state.baseline = state.bench.baseline = found.settings
-    state.bench.remember(found.outcome)
-    host.observe(BaselineKnown(found.settings, task.unit))
-    host.set_budget(host.options.seconds(found.outcome))
-    return found.notes
+    state.baseline = state.bench.baseline
+    host.observe(baseline=state.baseline)
+    host.set_budget(host.options.seconds(outcome))
+    return given_up
 
 
 def _followed(host: _Host) -> WholeRun | None:
@@ -256,11 +294,13 @@ def _followed(host: _Host) -> WholeRun | None:
     most = max(SCREENING_START, FOLLOWED_START * schedule.budget)
     if runner.setup.script is None or bench.timeouts.starting > most * PATIENCE:
         return None
-    host.observe(StageStarted("following the script past the end of an epoch"))
+    host.observe(stage="following the script past the end of an epoch")
     seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
-    _outcome, found = bench.inspect(host.state.baseline, FOLLOWED_BY, seconds, schedule.deadline, endless=False)
+    _outcome, found = bench.inspect(host.state.baseline, FOLLOWED_BY, seconds, endless=False)
     if not (found and found["step_seconds"]):
         return None
+    found = dict(found)
+    bench.mmap_threshold = found.pop("mmap_threshold", bench.mmap_threshold)
     run = WholeRun(runner.script_seconds, **found)
     return run if run.steps or not host.options.train_seconds else run.of(host.options.train_seconds)
 
@@ -268,12 +308,9 @@ def _followed(host: _Host) -> WholeRun | None:
 def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:
     """Compare the screened knobs if there is time. Return the task without values that change training."""
     if host.state.bench.timeouts.starting <= SCREENING_START * PATIENCE:
-        host.observe(StageStarted("comparing first steps"))
+        host.observe(stage="comparing first steps")
         comparison.screen(host.options.spaces(context)[LEVELS[0]])
-    found = (
-        (item.knob, None if BY_NAME[item.knob].on_loader is not None else item.value, item.reason)
-        for item in comparison.left_out
-    )
+    found = (replace(item, value=None) if BY_NAME[item.knob].on_loader else item for item in comparison.left_out)
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 

@@ -22,17 +22,14 @@ from filelock import FileLock, Timeout
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
 from autotune.knobs.binding import plan
 from autotune.knobs.settings import Settings
-from autotune.knobs.threads import WAIT_VARIABLES
 from autotune.launch.command import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
-from autotune.probes.memory import oom_kills
-from autotune.probes.system import System
 from autotune.trial.child.shm import remove_abandoned
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Script, Target
-from autotune.tuning.events import Observer, StageStarted, ignore
+from autotune.tuning.events import Observer, ignore
 
 POLL_SECONDS = 0.2
 LOCK_NAME = "torch-autotune-trials.lock"
@@ -49,16 +46,14 @@ def open_runner(
         inventory: this machine.
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
-        observe: called with an event for every wait.
+        observe: called for every wait.
 
     Raises:
         NothingUsable: another run held the machine for ``patience``.
         UsageError: the working folder is gone.
         Interrupted: on SIGINT or SIGTERM.
     """
-    system = System()
-    waiting = StageStarted("waiting for another tuning run")
-    with interrupt_on_signals(), acquire(patience, lambda: observe(waiting)):
+    with interrupt_on_signals(), acquire(patience, lambda: observe(stage="waiting for another tuning run")):
         remove_abandoned()
         origin = _working_folder()
         paths = StudyPaths.create()
@@ -70,7 +65,6 @@ def open_runner(
             seed,
             script=target if isinstance(target, Script) else None,
             users_threads=os.environ.get("OMP_NUM_THREADS", ""),
-            oom_kills=lambda: oom_kills(system),
             binding=partial(plan, inventory=inventory),
         )
         with Runner(setup) as runner:
@@ -86,11 +80,11 @@ def _working_folder() -> Path:
 
 def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:
     """Return the environment of the fork server for what a process must start with of ``settings``."""
-    waiting = {name: value for name, value in os.environ.items() if name in WAIT_VARIABLES}
-    tuned = environment(settings, inventory, waiting).set
+    base = scrub(os.environ)
+    tuned = environment(settings, inventory, base).set
     inherited = {name: value for name, value in tuned.items() if name in INHERITED}
     threads, memory = inventory.budget.threads, inventory.memory.limit
-    return trial_environment(scrub(os.environ), paths, threads=threads, memory=memory, tuned=inherited)
+    return trial_environment(base | inherited, paths, threads=threads, memory=memory)
 
 
 def check_not_a_rank() -> None:
@@ -122,21 +116,18 @@ def interrupt_on_signals() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def acquire(
-    timeout: float, on_wait: Callable[[], None], file: Path | None = None
-) -> contextlib.AbstractContextManager[object]:
+def acquire(timeout: float, on_wait: Callable[[], None]) -> contextlib.AbstractContextManager[object]:
     """Take the lock for a ``with`` block.
 
     Args:
         timeout: seconds to wait at most; 0 does not wait.
         on_wait: called once if the lock is taken.
-        file: another lock file than the machine's.
 
     Raises:
         NothingUsable: still taken after ``timeout``.
         LaunchError: the lock file cannot be opened.
     """
-    file = file or Path(tempfile.gettempdir()) / LOCK_NAME
+    file = Path(tempfile.gettempdir()) / LOCK_NAME
     lock = FileLock(file, mode=0o666)
     try:
         with contextlib.suppress(Timeout):

@@ -9,7 +9,6 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.planner import Proposal
 from autotune.stats.proof import ANALYSES
-from autotune.tuning.events import StageStarted, TrialFinished
 from autotune.tuning.race import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, proof_seconds, replicate_seconds
 from autotune.tuning.state import RunState
@@ -52,11 +51,11 @@ def _search_level(state: RunState, space: Space, start: Settings, share: float, 
         proposal = _repeat_baseline(state) or searching.propose(state.history)
         if proposal is None:
             break
-        state.observe(StageStarted(f"searching: {space.level}", proposal.settings))
+        state.observe(stage=f"searching: {space.level}", trying=proposal.settings)
         before = state.schedule.clock()
         state.measure(proposal.settings, space.level, proposal.stage, proposal.give_up_below)
         state.trial_seconds.append(state.schedule.clock() - before)
-        state.observe(_trial_finished(state))
+        _report_trial(state)
     state.searched.add(space.level)
     return next(iter(state.rank(state.history, space, 1)), start)
 
@@ -106,14 +105,14 @@ def _kept_back(state: RunState) -> float:
     return proof_seconds(state, levels) + (racing if affordable else 0.0)
 
 
-def _trial_finished(state: RunState) -> TrialFinished:
-    failures = [o.outcome.reason for o in state.history if not o.outcome.measured]
-    best = state.best if state.estimates else None
-    return TrialFinished(
+def _report_trial(state: RunState) -> None:
+    """Report the trial that has ended."""
+    failures = [trial.outcome.reason for trial in state.history if not trial.outcome.measured]
+    state.observe(
         trials=len(state.history),
-        baseline_rate=state.baseline_rate or None,
-        best=best,
-        best_rate=state.estimate(best) if best else None,
         failures=len(failures),
         last_failure=failures[-1] if failures else "",
+        baseline_rate=state.baseline_rate or None,
+        best=state.best,
+        best_rate=state.estimate(state.best) or None,
     )

@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.stated import baseline_settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import matrix_rates
@@ -121,7 +120,7 @@ class Recorder:
     def turns(self, settings: tuple[Settings, ...]) -> tuple[tuple[float, ...], ...]:
         """Items per second of fresh residents, round by round."""
         named = {str(position): each for position, each in enumerate(settings)}
-        with self.bench.contest(named, math.inf) as contest:
+        with self.bench.contest(named) as contest:
             rows = [contest.round(BLOCK_SECONDS) for _ in range(ROUNDS)]
         return tuple(tuple(row.get(name, 0.0) for name in named) for row in rows)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import LaunchError
-from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.stated import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
@@ -93,7 +93,7 @@ def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterat
     same = dict.fromkeys(draws.NAMES, bench.baseline)
     with neighbour(load, seed=bench.seed):
         for _ in range(count):
-            with bench.contest(same, math.inf) as contest:
+            with bench.contest(same) as contest:
                 yield [Turn(contest.round(BLOCK_SECONDS), contest.neighbours) for _ in range(rounds)]
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.stated import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> None:
             for load in arguments.loads.split(","):
                 others = Neighbours()
                 with neighbour(load), training(task, settings) as plain, resident(runner, settings) as trial:
-                    turns = [turn(runner, plain, trial, arguments.seconds, dice) for _ in range(arguments.rounds)]
+                    turns = [turn(plain, trial, arguments.seconds, dice) for _ in range(arguments.rounds)]
                     foreign = round(others.load(settings.threads).taken, 2)
                 generations.append({"load": load, "others": foreign, "rates": turns})
                 stamp.save(path, {**data, "generations": generations, "rows": rows(generations)})
@@ -75,21 +75,18 @@ def training(task: Path, settings: Settings) -> Iterator[Trainer]:
 @contextlib.contextmanager
 def resident(runner: Runner, settings: Settings) -> Iterator[RunningTrial]:
     """Yield a trial, warm and paused."""
-    trial = runner.start(TrialSpec(settings=settings, resident=True), PATIENCE)
-    try:
-        runner.ready(trial)
+    with runner.start(TrialSpec(settings=settings, resident=True), PATIENCE) as trial:
+        trial.ready()
         yield trial
-    finally:
-        runner.stop(trial)
 
 
-def turn(runner: Runner, plain: Trainer, trial: RunningTrial, seconds: float, dice: random.Random) -> dict[str, float]:
+def turn(plain: Trainer, trial: RunningTrial, seconds: float, dice: random.Random) -> dict[str, float]:
     """Return items per second of a block of each, in random order."""
 
     def trial_rate() -> float:
-        block = runner.block(trial, seconds)
+        block = trial.block(seconds)
         if block is None:
-            raise SystemExit(f"the trial ended: {runner.end(trial).log}")
+            raise SystemExit(f"the trial ended: {trial.server.tail()}")
         return block.rate
 
     measures = {"plain": lambda: plain.rate(seconds), "trial": trial_rate}

@@ -77,7 +77,7 @@ class Replayed:
         return Crashed("only proofs are replayed")
 
     @contextmanager
-    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Turns]:
+    def contest(self, contenders: Mapping[str, Settings]) -> Iterator[Turns]:
         """Yield the next generation."""
         yield Turns(iter(self.left.popleft()), {role: self.roles[role] for role in contenders})
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import optuna
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space, build
+from autotune.knobs.stated import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.target import recognise
 from autotune.tuning.runner import open_runner

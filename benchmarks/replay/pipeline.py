@@ -101,7 +101,7 @@ class Bench:
         return self.draws.trial(settings, give_up_below)
 
     @contextmanager
-    def contest(self, candidates: Mapping[str, Settings], deadline: float) -> Iterator[Contest]:
+    def contest(self, candidates: Mapping[str, Settings]) -> Iterator[Contest]:
         """Residents of all ``candidates``."""
         started = {name: self.draws.process(settings) for name, settings in candidates.items()}
         yield Contest({name: process for name, process in started.items() if process is not None})

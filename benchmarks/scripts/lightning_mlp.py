@@ -74,7 +74,8 @@ def main() -> None:
     )
     loaders = DataLoader(train, batch_size=64, shuffle=True), DataLoader(valid, batch_size=256)
     trainer.fit(Classifier(), *loaders)
-    print(f"accuracy {trainer.callback_metrics['accuracy'].item():.3f}")
+    if "accuracy" in trainer.callback_metrics:
+        print(f"accuracy {trainer.callback_metrics['accuracy'].item():.3f}")
     clock.steps.print_summary()
 
 

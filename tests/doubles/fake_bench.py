@@ -54,6 +54,7 @@ class FakeBench:
     now: float = 1000.0
     measured: list[Settings] = field(default_factory=list)
     contests: list[dict[str, Settings]] = field(default_factory=list)
+    baseline: Settings = OWN
     blocks: list[float] = field(default_factory=list)
     """How long they were."""
 
@@ -73,11 +74,14 @@ class FakeBench:
         self.spend(self.trial)
         return self.fate(settings) or completed(self.rate(settings) * self.luck(0), self.trial)
 
+    def remember(self, outcome: Outcome) -> None:
+        """Losses and timeouts are those of a formula, too."""
+
     def luck(self, which: int) -> float:
         return math.exp(self.draw.gauss(0, self.noise[which]))
 
     @contextmanager
-    def contest(self, candidates: Mapping[str, Settings], deadline: float) -> Iterator[FakeContest]:
+    def contest(self, candidates: Mapping[str, Settings]) -> Iterator[FakeContest]:
         self.contests.append(dict(candidates))
         if len(self.contests) == self.interrupt_at[1]:
             raise Interrupted(15)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotune.inspect.verdict import CLOCKED, Inspection, Part, Place, Roofline
+from autotune.inspect.verdict import CLOCKED, Inspection, Part, Place
 from autotune.knobs.task import TaskFacts
 from autotune.stats.proof import Proof, Round
 from benchmarks.simulation.simulator import context, inventory
 
-COMPUTES = Roofline(overhead=0.001, compute=0.006, bandwidth=0.001)
 PLACES = {Part.LOOP: Place("log_metrics", "train.py", 41, 0.8), Part.LOADER: Place("__getitem__", "train.py", 12, 0.4)}
+
+
+def roofline(overhead: float, compute: float, bandwidth: float, other: float = 0.0) -> dict[str, float]:
+    """Seconds of the passes, by what bounds them."""
+    return {"overhead": overhead, "compute": compute, "bandwidth": bandwidth, "other": other}
 
 
 def blocks(*noise: float, **shares: float) -> tuple[dict[Part, float], ...]:
@@ -31,7 +35,7 @@ def inspection(*, noise: tuple[float, ...] = (-0.01, 0.0, 0.01, 0.0), **changes:
         "blocks": blocks(*noise, **(shares or {"loader": 0.05, "update": 0.1, "loop": 0.05})),
         "step_seconds": 0.01,
         "items": 10.0,
-        "roofline": COMPUTES,
+        "roofline": roofline(overhead=0.001, compute=0.006, bandwidth=0.001),
         "places": PLACES,
     }
     return Inspection(**(values | changes))

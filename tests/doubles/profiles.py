@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import LeftOut
 from autotune.profiles import file, registry
-from autotune.profiles.format import Evidence, Failure, MachineType, NotOffered, Profile, Target
-from autotune.profiles.match import Here
+from autotune.profiles.format import Evidence, Failure, MachineType, Profile, Target
+from autotune.profiles.match import Here, Match
 from autotune.profiles.places import Place, default_path
 from benchmarks.simulation import profiles
 from benchmarks.simulation.profiles import MACHINE
@@ -30,7 +31,7 @@ def profile(machine: MachineType = MACHINE, target: str = "resnet", **changes: A
             trials=31,
             seconds=72.5,
             failures=(Failure("out-of-memory", "host memory ran out", {"batch_size": 512}),),
-            not_offered=(NotOffered("backend", "nccl", "no CUDA device"),),
+            not_offered=(LeftOut("backend", "nccl", "no CUDA device"),),
             warnings=("the machine was busy",),
         ),
     }
@@ -48,6 +49,6 @@ def here(machine: MachineType = MACHINE, target: str | None = "resnet") -> Here:
     return Here(machine, profile().software, target)
 
 
-def find(where: Here, roots: Sequence[Place]) -> registry.Match | None:
+def find(where: Here, roots: Sequence[Place]) -> Match | None:
     """The profile that would be applied."""
     return registry.search(where, roots).match

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import LeftOut
 from autotune.probes.facts import Backend, Inventory
-from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, machine_type
+from autotune.profiles.format import Evidence, Failure, LevelResult, Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
@@ -75,10 +76,10 @@ def profile(**changes: Any) -> Profile:
                 Failure("out-of-memory", "host memory ran out", {"batch_size": 1024}),
             ),
             not_offered=(
-                NotOffered("backend", "nccl", "no CUDA device"),
-                NotOffered("cudnn_benchmark", True, "no CUDA device"),
-                NotOffered("precision", "tf32", "no CUDA device"),
-                NotOffered("compile", "default", "no C++ compiler found"),
+                LeftOut("backend", "nccl", "no CUDA device"),
+                LeftOut("cudnn_benchmark", True, "no CUDA device"),
+                LeftOut("precision", "tf32", "no CUDA device"),
+                LeftOut("compile", "default", "no C++ compiler found"),
             ),
             warnings=("the machine was busy during 2 of 31 trials",),
         ),
@@ -119,7 +120,7 @@ def crowded() -> Profile:
         trials=300,
         seconds=7265.0,
         failures=tuple(Failure("crashed", f"{long} {k}", {}) for k in range(20)),
-        not_offered=tuple(NotOffered("compile", str(k), f"{long} {k}") for k in range(20)),
+        not_offered=tuple(LeftOut("compile", str(k), f"{long} {k}") for k in range(20)),
         warnings=(long,) * 9,
         partial=True,
     )

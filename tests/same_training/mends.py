@@ -83,10 +83,10 @@ MENDS: Mapping[str, Mend] = {
         "runtime.loaders:reads_like", _returns(True), Case(loop="two_loaders", level="max", profile_batch="other")
     ),
     "gradients are averaged over processes": Mend(
-        "runtime.gradient_sync:average", _returns(True), Case(world="gloo2", model="layernorm")
+        "runtime.gradient_sync:_average", _returns(True), Case(world="gloo2", model="layernorm")
     ),
     "all processes start with rank 0's parameters, frozen ones too": Mend(
-        "runtime.gradient_sync:from_rank_zero", _returns(False), Case(world="gloo2", model="teacher")
+        "runtime.gradient_sync:_from_rank_zero", _returns(False), Case(world="gloo2", model="teacher")
     ),
     "gradients of what trains later are averaged too": Mend(
         "runtime.gradient_sync:GradientSync._trained", _trained_at_first, Case(world="gloo2", model="unfrozen_later")

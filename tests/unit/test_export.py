@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from autotune.errors import UsageError
-from autotune.export import TARGETS, target_of, text
+from autotune.export import TARGETS, exported, text
 from autotune.knobs.knob import Plan
 from autotune.knobs.settings import KNOB_NAMES
 from tests.doubles.plans import GPU, ONE, PLANS, SLEEPING, TWO
@@ -47,28 +48,28 @@ CHANGES: dict[str, tuple[Plan, Any, dict[str, Any]]] = {
 def test_no_knob_is_lost(knob: str, target: str) -> None:
     plan, value, others = CHANGES[knob]
     other = replace(plan, settings=plan.settings.but(**{knob: value}), **others)
-    assert text(TARGETS[target], plan, ()) != text(TARGETS[target], other, ())
+    assert text(target, plan, ()) != text(target, other, ())
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_what_is_not_expressed_is_said_in_comments(plan: Plan, target: str) -> None:
-    found = text(TARGETS[target], plan, ["from a profile"])
+    found = text(target, plan, ["from a profile"])
     assert found.startswith("# from a profile\n")
     for knob in KNOB_NAMES:
-        if knob not in TARGETS[target].write(plan).knobs:
+        if knob not in TARGETS[target][1](plan)[1]:
             assert any(line.startswith("#") and knob in line for line in found.splitlines()), knob
 
 
 @pytest.mark.parametrize("target", ["lightning", "transformers"])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_python_is_valid(plan: Plan, target: str) -> None:
-    ast.parse(text(TARGETS[target], plan, ["x"]))
+    ast.parse(text(target, plan, ["x"]))
 
 
 @pytest.mark.parametrize("plan", [ONE, GPU])
 def test_yaml_is_valid(plan: Plan) -> None:
-    found = yaml.safe_load(text(TARGETS["accelerate"], plan, ["x"]))
+    found = yaml.safe_load(text("accelerate", plan, ["x"]))
     assert found["use_cpu"] is (plan.device == "cpu")
     assert found.get("dynamo_config", {}).get("dynamo_mode") == (None if plan is ONE else "default")
 
@@ -76,20 +77,20 @@ def test_yaml_is_valid(plan: Plan) -> None:
 @pytest.mark.parametrize("target", ["env", "torchrun", "accelerate", "lightning", "transformers"])
 def test_a_backend_that_torchrun_cannot_start_is_named(target: str) -> None:
     plan = replace(TWO, settings=TWO.settings.but(backend="mpi"))
-    assert MPI in text(TARGETS[target], plan, ())
-    assert MPI not in text(TARGETS[target], TWO, ())
+    assert MPI in text(target, plan, ())
+    assert MPI not in text(target, TWO, ())
 
 
 def test_an_allocator_that_is_missing_is_named() -> None:
     settings = ONE.settings.but(allocator="jemalloc")
     plan = replace(ONE, settings=settings, missing={"allocator": "jemalloc is not installed here"})
-    for target in TARGETS.values():
+    for target in TARGETS:
         assert "#   allocator=jemalloc: jemalloc is not installed here" in text(target, plan, ())
 
 
 @pytest.mark.parametrize(("name", "close"), [("lightnin", "lightning"), ("Env", "env"), ("horovod", None)])
 def test_unknown_targets_are_refused(name: str, close: str | None) -> None:
     with pytest.raises(UsageError) as caught:
-        target_of(name)
+        exported(Path("profile.yaml"), None, name)
     assert "env, torchrun, accelerate, lightning, transformers" in str(caught.value)
     assert (f"did you mean {close}?" in str(caught.value)) is (close is not None)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.runtime.entry import as_main, prelude, startup
+from autotune.runtime.entry import as_main, startup
 from autotune.runtime.entry.torchrun import free_port
 
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
     if under_mpi:
         _run_as_rank(backend, run)
     else:
-        prelude.prepare(backend)
+        startup.prepare(backend)
         run()
 
 
@@ -72,7 +72,7 @@ def _run_as_rank(backend: str, run: Callable[[], None]) -> None:
 
     def work() -> None:
         os.environ.update(torchrun_variables(mpi.start()))
-        prelude.prepare(backend)
+        startup.prepare(backend)
         run()
 
     process = os.getpid()

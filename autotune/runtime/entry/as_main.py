@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pkgutil
 import runpy
@@ -74,7 +75,5 @@ def ended(work: Callable[[], object]) -> Ended:
 def flush() -> None:
     """Write out what the script has printed."""
     for stream in (sys.stderr, sys.stdout):
-        try:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None, a pipe that nobody reads, or closed
             stream.flush()
-        except (AttributeError, OSError, ValueError):  # None, a pipe that nobody reads, or closed
-            continue

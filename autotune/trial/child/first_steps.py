@@ -16,6 +16,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy
@@ -25,6 +26,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import _utils
 
+from autotune.knobs.change import Method, replace
 from autotune.knobs.knob import EXACT, ROUNDING
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
@@ -48,6 +50,14 @@ DATASET_CHANGES = "your data set changes while it is read"
 SEEDS = "your data set seeds the random numbers of its process"
 LOGS = "your data set logs or warns, which nobody would see from a worker"
 OBJECTS = "batches hold objects that are not the same object when they come from a worker"
+NOTED = (
+    (torch, "manual_seed", SEEDS),
+    (random, "seed", SEEDS),
+    (numpy.random, "seed", SEEDS),
+    (logging.Logger, "callHandlers", LOGS),
+    (warnings, "warn", LOGS),
+)
+"""Functions that reach beyond the data set, and what a data set does that calls one."""
 
 
 @dataclass
@@ -104,7 +114,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         self._stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-        self._stack.enter_context(_numbers_by_batch(self))
+        self._stack.callback(replace(_utils.fetch._MapDatasetFetcher, "fetch", self._fetching))
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -112,9 +122,8 @@ class Recorder:
 
     def takes(self, batch: Any) -> None:
         """Record a batch, before the loop can change it."""
-        walk = Walk()
-        walk.add(batch)
-        self.found.batches.append(walk.hexdigest())
+        walk = Walk(batch)
+        self.found.batches.append(walk.digest)
         self.found.random = _random_states()
         self.found.objects = self.found.objects or walk.objects
 
@@ -122,10 +131,35 @@ class Recorder:
         """Record the loss of a step."""
         self.found.losses.append(float("nan") if loss is None else float(loss))
 
-    def fetched(self, fetcher: Any, indices: Any, samples: Any) -> None:
-        """Remember the first batch that this process has read."""
-        if self._first is None:
-            self._first = fetcher, indices, digest(samples)
+    def _fetching(self, original: Method) -> Method:
+        """Let random numbers that reading a batch draws follow from its indices, in workers too."""
+
+        def fetch(fetcher: Any, indices: Any) -> Any:
+            state = random_state.read()
+            _seed(zlib.crc32(repr(indices).encode()))
+            begun = random_state.read()
+            with contextlib.ExitStack() as stack:
+                for owner, name, what in NOTED:
+                    stack.callback(replace(owner, name, partial(self._noting, what)))
+                try:
+                    samples = original(fetcher, indices)
+                finally:
+                    self.found.draws |= random_state.read() != begun
+                    random_state.write(state)
+            if self._first is None:
+                self._first = fetcher, indices, digest(samples)
+            return samples
+
+        return fetch
+
+    def _noting(self, what: str, original: Method) -> Method:
+        """Note calls of a function that reaches beyond the data set."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.found.does = self.found.does or what
+            return original(*arguments, **options)
+
+        return call
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         parameters = parameters_of(optimizer)
@@ -134,7 +168,7 @@ class Recorder:
         self.found.norms.append([norm([p.grad]) for p in parameters[:MOST_TENSORS] if p.grad is not None])
 
     def finish(self) -> Recording:
-        """Record what is left behind, and end."""
+        """Record what is left behind."""
         found = self.found
         if self._first is not None:
             fetcher, indices, before = self._first
@@ -145,7 +179,6 @@ class Recorder:
         found.values = [(self._before[id(p)], _some(p)) for p in known]
         found.random = found.random or _random_states()
         found.dataset = digest(self._dataset(), largest=MOST_BYTES)  # larger arrays are compared by reading again
-        self._stack.close()
         return found
 
 
@@ -155,6 +188,31 @@ def wanted_steps(batches_of_epoch: int | None) -> int:
         if batches_of_epoch and epochs * batches_of_epoch + PAST_EPOCH <= MOST_STEPS:
             return max(LEAST_STEPS, epochs * batches_of_epoch + PAST_EPOCH)
     return LEAST_STEPS
+
+
+def _seed(number: int) -> None:
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    numpy.random.seed(number)
+
+
+def _random_states() -> dict[str, str]:
+    """Return a digest of each source's state."""
+    states = pickle.loads(random_state.read())
+    return {name: digest(state) for name, state in zip(("torch", "random", "numpy"), states, strict=False)}
+
+
+def _some(parameter: Tensor) -> Tensor:
+    """Return some elements of ``parameter``, from all over it."""
+    with torch.no_grad():
+        flat = parameter.detach().float().cpu().reshape(-1)
+        return flat[:: max(1, flat.numel() // MOST_ELEMENTS)].clone()
+
+
+def norm(gradients: Iterable[Tensor | None]) -> float:
+    """Return the L2 norm of all ``gradients`` together."""
+    dense = (part.coalesce().values() if part.is_sparse else part for part in gradients if part is not None)
+    return math.hypot(*(float(part.detach().abs().double().norm()) for part in dense))
 
 
 # Comparison -----------------------------------------------------------------------------------------------------------
@@ -245,82 +303,3 @@ def _movement(theirs: Recording, ours: Recording) -> float:
     pairs = zip(theirs.values, ours.values, strict=False)
     apart = sum(float(((mine - other) ** 2).sum()) for (_before, other), (_start, mine) in pairs)
     return float((apart / moved) ** 0.5) if moved > 0 else 0.0
-
-
-# Reading --------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _numbers_by_batch(recorder: Recorder) -> Iterator[None]:
-    """Let random numbers that reading a batch draws follow from its indices while inside, in workers too."""
-    kind: Any = _utils.fetch._MapDatasetFetcher
-    original = kind.fetch
-    noted = [
-        (torch, "manual_seed", SEEDS),
-        (random, "seed", SEEDS),
-        (numpy.random, "seed", SEEDS),
-        (logging.Logger, "callHandlers", LOGS),
-        (warnings, "warn", LOGS),
-    ]
-
-    def fetch(fetcher: Any, indices: Any) -> Any:
-        state = random_state.read()
-        _seed(zlib.crc32(repr(indices).encode()))
-        begun = random_state.read()
-        with contextlib.ExitStack() as stack:
-            for owner, name, what in noted:
-                stack.enter_context(_noted(owner, name, what, recorder.found))
-            try:
-                samples = original(fetcher, indices)
-            finally:
-                recorder.found.draws |= random_state.read() != begun
-                random_state.write(state)
-        recorder.fetched(fetcher, indices, samples)
-        return samples
-
-    kind.fetch = fetch
-    try:
-        yield
-    finally:
-        kind.fetch = original
-
-
-def _seed(number: int) -> None:
-    torch.default_generator.manual_seed(number)
-    random.seed(number)
-    numpy.random.seed(number)
-
-
-@contextlib.contextmanager
-def _noted(owner: Any, name: str, what: str, found: Recording) -> Iterator[None]:
-    """Note calls of a function that reaches beyond the data set."""
-    original = getattr(owner, name)
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        found.does = found.does or what
-        return original(*arguments, **options)
-
-    setattr(owner, name, call)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-def _random_states() -> dict[str, str]:
-    """Return a digest of each source's state."""
-    states = pickle.loads(random_state.read())
-    return {name: digest(state) for name, state in zip(("torch", "random", "numpy"), states, strict=False)}
-
-
-def _some(parameter: Tensor) -> Tensor:
-    """Return some elements of ``parameter``, from all over it."""
-    with torch.no_grad():
-        flat = parameter.detach().float().cpu().reshape(-1)
-        return flat[:: max(1, flat.numel() // MOST_ELEMENTS)].clone()
-
-
-def norm(gradients: Iterable[Tensor | None]) -> float:
-    """Return the L2 norm of all ``gradients`` together."""
-    dense = (part.coalesce().values() if part.is_sparse else part for part in gradients if part is not None)
-    return math.hypot(*(float(part.detach().abs().double().norm()) for part in dense))

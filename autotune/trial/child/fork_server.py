@@ -16,7 +16,6 @@ import faulthandler
 import json
 import os
 import random
-import resource
 import select
 import shutil
 import signal
@@ -34,36 +33,21 @@ from torch.optim import Optimizer
 
 from autotune.decoding import decoded
 from autotune.knobs.task import TaskFacts
-from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
 from autotune.trial.child.probe_run import ProbeRun, leave, why_not_fork
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
-from autotune.trial.isolation.isolate import Isolation
+from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script
 
 CLEAN_SECONDS = 2.0
-BUSY_SECONDS = 0.5
-NO_TRAINING = (
-    "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
-    " torch.nn was called in training, in this process"
-)
-FEW_STEPS = (
-    "the script came to its end after {} training step(s), and a trial takes more: let it train for longer while it is"
-    " tuned"
-)
 VANISHED = "the script's process ended by os._exit({}) before it trained"
 KILLED = "the script's process was killed by {} before it trained"
-OWN_PROCESSES = (
-    "the script trains in processes of its own (torch.multiprocessing), which cannot be tuned yet: let torchrun start"
-    " them"
-)
-MAYBE_OWN_PROCESSES = " (it started processes of its own; training in those cannot be tuned yet)"
 
 
 class ForkServer:
@@ -98,15 +82,16 @@ class ForkServer:
             error = asdict(error_report(failure))
         self.loaded(error, why_not_fork())
 
-    def loaded(self, error: Any = None, no_fork_reason: str | None = None, facts: TaskFacts | None = None) -> None:
-        """Report that trials can start, with the ``facts`` of a script, or why not."""
+    def loaded(self, error: Any = None, no_fork_reason: str | None = None) -> None:
+        """Report that trials can start, with what is known of a script, or why not."""
         self.spared = frozenset(process_tree.descendants(os.getpid()))
         self.no_fork_reason = no_fork_reason
-        isolation = self.task.isolation if isinstance(self.task, LoadedScript) else None
-        gaps = () if isolation is None else isolation.gaps
-        ranked = isinstance(self.task, LoadedScript) and self.task.script.ranked
-        found = None if facts is None else asdict(facts)
-        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, facts=found, gaps=gaps, ranked=ranked)
+        facts = None
+        if isinstance(self.task, LoadedScript):
+            gaps = self.task.isolation.gaps if self.task.isolation is not None else ()
+            warnings = (*self.task.facts.warnings, *gaps)
+            facts = asdict(replace(self.task.facts, warnings=warnings, ranked=self.task.script.ranked))
+        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, facts=facts)
 
     def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial. Its launcher is connected to the tuner by descriptor ``fd``."""
@@ -128,7 +113,7 @@ class ForkServer:
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(signum, signal.SIG_DFL)
-            os._exit(launcher.launch(request, UnixConnection.from_fd(fd), self.task))
+            os._exit(launcher.Launcher(request, UnixConnection.from_fd(fd), self.task).run())
         raise AssertionError  # not reached
 
     def _spawn(self, request: TrialRequest, fd: int) -> int:
@@ -142,14 +127,13 @@ class ForkServer:
             if memory is None:
                 continue
             orphans = self._orphans()
-            leftovers = memory.end(orphans)
-            for orphan in leftovers:
+            for orphan in memory.end(orphans):
                 process_tree.kill_tree(orphan)
             memory.remove()
             if not any(map(shm.is_manager, orphans)):  # their sockets are in there
                 shutil.rmtree(memory.folder, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
-            self._reply("exited", pid=pid, code=code, leftovers=len(leftovers))
+            self._reply("exited", pid=pid, code=code)
 
     def _orphans(self) -> set[int]:
         """Return processes below the fork server that belong to no running trial."""
@@ -219,10 +203,10 @@ class ScriptForkServer:
         fork point, while this one guards it; or this one, whose trials run the script from its start.
 
         A script that ends because it misses what torchrun sets is started again, as torchrun starts one process."""
-        message = self._brought_to_its_training()
+        message = self._first_word(self._run)
         if message.get("needs_torchrun") and not self.script.ranked:
             self.script = replace(self.script, ranked=True)
-            message = self._brought_to_its_training()
+            message = self._first_word(self._run)
         if "serves" in message:
             self._guard()
         elif "error" in message:
@@ -231,80 +215,56 @@ class ScriptForkServer:
             self._isolate()
             self._serve_from_start(decoded(TaskFacts, message))
 
-    def _brought_to_its_training(self) -> dict[str, Any]:
-        """Run the script in a child; return its first word, or how it ended without one."""
-        child, message = self._first_word(self._run)
-        return message or {"error": asdict(_error(_vanished(child)))}
-
-    def _first_word(self, run: Callable[[], None]) -> tuple[int, dict[str, Any]]:
-        """Fork a child that does ``run``, which does not return. Return its pid and its first message; empty if it ends
+    def _first_word(self, run: Callable[[], None]) -> dict[str, Any]:
+        """Fork a child that does ``run`` as any script, and does not return. Return its first message, or how it ended
         without one."""
         news, self._news = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(news)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            faulthandler.register(signal.SIGUSR1, all_threads=False)  # asks for its stack
             run()
         os.close(self._news)
         with open(news, "rb") as pipe:
             line = pipe.readline()
-        return child, json.loads(line) if line else {}
+        found: dict[str, Any] = json.loads(line) if line else {"error": asdict(_vanished(child))}
+        return found
 
     def _run(self) -> None:
         """Run the script, in a child of the fork server or in one of a probe run."""
-        _become_script()
-        spawning: Any = sys.modules["torch.multiprocessing.spawn"]
-        spawning.start_processes = lambda *_, **__: self._trains_elsewhere()
-        self._isolation = probe_run.enter_isolation(self.script, self.server.scratch)
+        self._isolation = isolate(self.server.scratch, network=self.script.network)
         self.server.scratch = Path()  # the guard removes it: mounts keep this process from it
-        callbacks = self._serve, self._found, self._trains_elsewhere
-        probe = ProbeRun(self.script, self.hooks, *callbacks, self.users_threads)
-        self.hooks.listener = probe
+        self.hooks.listener = probe = ProbeRun(self.script, self.hooks, self._serve, self._send, self.users_threads)
+        spawning: Any = sys.modules["torch.multiprocessing.spawn"]
+        spawning.start_processes = lambda *_, **__: probe.trains_elsewhere()
         self.hooks.look_at_calls()
         ended = probe_run.run(self.script, self.hooks)
-        if self.hooks.listener is not probe:
-            leave(self.hooks.listener.script_ended(ended))
-        as_main.flush()
-        report = error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps))
-        self._fail(report, needs_torchrun=probe_run.needs_torchrun(ended.error))
+        leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
 
     def _serve(self, facts: TaskFacts, skip: int = 0) -> None:
-        """Start trials from where the script stands now. Return only in trials, which the hooks report to.
-
-        Args:
-            facts: of the script.
-            skip: how many loaders it will iterate before.
-        """
+        """Start trials from where the script stands now, ``skip`` loaders before its training loader. Return only in
+        trials, which the hooks report to."""
         self._send({"serves": True})
         os.close(self._news)
         handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)}
         server = self.server
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        server.task = LoadedScript(self.script, facts, self.hooks, self._isolation, random.getstate(), skip)
-        server.loaded(facts=facts)
+        server.task = LoadedScript(self.script, facts, skip, self._isolation, self.hooks, random.getstate())
+        server.loaded()
         try:
-            server.serve()
+            with contextlib.suppress(OSError):  # the tuner is gone
+                server.serve()
         except Resume as resume:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
             self.hooks.listener = resume.listener
             self.hooks.ignore_calls()
             return
-        except OSError:
-            pass  # the tuner is gone
         server.shut_down()
         leave()
-
-    def _found(self, facts: TaskFacts) -> None:
-        self._send(asdict(facts))
-
-    def _trains_elsewhere(self) -> None:
-        """End the run: the script trains in processes that it has started itself."""
-        self._fail(_error(OWN_PROCESSES))
-
-    def _fail(self, report: TrialReport, *, needs_torchrun: bool = False) -> None:
-        self._send({"error": asdict(report), "needs_torchrun": needs_torchrun})
-        leave(1)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         os.write(self._news, json.dumps(message).encode() + b"\n")
@@ -312,20 +272,17 @@ class ScriptForkServer:
     def _guard(self) -> None:
         """Wait until the process at the fork point, and with it everything below, has ended."""
         self.server.connection.close()
-        while True:
-            try:
+        with contextlib.suppress(ChildProcessError):
+            while True:
                 os.wait()
-            except ChildProcessError:
-                sys.exit()
+        sys.exit()
 
     def serve_several(self, facts: TaskFacts) -> None:
         """Serve trials of several processes from where the script first asks which of them it is; else from its
         start."""
         self._isolate()
-        if self._isolation is not None:
-            _child, message = self._first_word(partial(self._run_to_rank, facts))
-            if message:
-                self._guard()
+        if self._isolation is not None and "serves" in self._first_word(partial(self._run_to_rank, facts)):
+            self._guard()
         self._serve_from_start(facts)
 
     def _run_to_rank(self, facts: TaskFacts) -> None:
@@ -336,10 +293,9 @@ class ScriptForkServer:
                 leave()
             self._serve(facts, facts.skip)
 
-        _become_script()
         self.hooks.listener = _Leaves()
         ended = probe_run.run(self.script, self.hooks, serve)
-        leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
+        leave(self.hooks.listener.script_ended(ended))
 
     def _isolate(self) -> None:
         """Keep what is done from now on from the user's world, in a process below this one; not if forks are unsafe,
@@ -349,14 +305,14 @@ class ScriptForkServer:
                 self._guard()
             process_tree.become_subreaper()
             scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
-            self._isolation = probe_run.enter_isolation(self.script, scratch)
+            self._isolation = isolate(scratch, network=self.script.network)
 
     def _serve_from_start(self, facts: TaskFacts) -> None:
         """Serve trials that run the script from its start, as far as possible with its imports done."""
         if self._isolation is not None:
             probe_run.preload(self.script)
-        self.server.task = LoadedScript(self.script, facts, None, self._isolation, skip=facts.skip)
-        self.server.loaded(facts=facts, no_fork_reason=why_not_fork())
+        self.server.task = LoadedScript(self.script, facts, facts.skip, self._isolation)
+        self.server.loaded(no_fork_reason=why_not_fork())
 
 
 class _Leaves(Listener):
@@ -367,29 +323,10 @@ class _Leaves(Listener):
         leave()
 
 
-def _become_script() -> None:
-    """Let signals do in this process what they do in any script, but for the one that asks for its stack."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
-
-
-def _why_not_trained(steps: int) -> str:
-    """Return why a script that came to its end after so many training ``steps`` has no fork point."""
-    if steps:
-        return FEW_STEPS.format(steps)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    return NO_TRAINING + (MAYBE_OWN_PROCESSES if children > BUSY_SECONDS else "")
-
-
-def _vanished(child: int) -> str:
-    """Return how the script's process ended, which has sent nothing."""
+def _vanished(child: int) -> TrialReport:
+    """Return the report of how the script's process ended, which has sent nothing."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return KILLED.format(signal.Signals(-code).name) if code < 0 else VANISHED.format(code)
-
-
-def _error(text: str) -> TrialReport:
-    """Return the report of an error that is not an exception of the user's code and has no traceback."""
+    text = KILLED.format(signal.Signals(-code).name) if code < 0 else VANISHED.format(code)
     return TrialReport(error=text, error_type="")
 
 

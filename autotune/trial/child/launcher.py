@@ -8,7 +8,6 @@ itself: forked from the fork server it has it already, started as a new process 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -18,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,17 +67,12 @@ class ProcessManager:
 
     def environment(self, rank: int) -> dict[str, str]:
         """Return what the forked ``rank`` must find in its environment; call it there."""
-        end = self._pairs[rank][1]
-        os.set_inheritable(end.fileno(), True)
-        for other in (end for pair in self._pairs for end in pair if end is not self._pairs[rank][1]):
-            other.close()
-        fd = end.detach()
+        fd = self._pairs[rank][1].detach()  # MPI closes it
         return {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(self.size)}
 
     def serve(self) -> None:
         """Answer from now on."""
-        for ours, theirs in self._pairs:
-            theirs.close()
+        for ours, _theirs in self._pairs:
             threading.Thread(target=self._serve, args=(ours,), name="autotune-pmi", daemon=True).start()
 
     def _serve(self, ours: socket.socket) -> None:
@@ -101,99 +94,117 @@ class ProcessManager:
         return self._answers.get(verb, f"cmd={verb} rc=-1 msg=not_supported")
 
 
-@dataclass(frozen=True)
-class Job:
-    """The job that every rank gets from the launcher.
+class Launcher:
+    """Runs one trial.
 
-    Attributes:
+    Args:
         request: the trial.
         connection: to the tuner.
-        task: the task as the fork server has loaded it; None in a new process.
-        manager: answers what ranks would ask mpiexec; None if they do not meet through MPI.
-        port: of this machine, where ranks may meet; None for a single process that needs no variables of torchrun's.
+        loaded: the task or script as the fork server has loaded it; None in a new process.
+
+    Attributes:
+        ranks: {pid: number} of those that have not ended.
     """
 
-    request: TrialRequest
-    connection: UnixConnection
-    task: LoadedTask | LoadedScript | None
-    manager: ProcessManager | None
-    port: int | None = None
+    def __init__(
+        self, request: TrialRequest, connection: UnixConnection, loaded: LoadedTask | LoadedScript | None
+    ) -> None:
+        self.request, self.connection, self.loaded = request, connection, loaded
+        self.folder, self.world = Path(request.folder), request.world_size
+        self.ranks: dict[int, int] = {}
+        self._manager: ProcessManager | None = None
+        self._port: int | None = None
 
-
-def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None) -> int:
-    """Run one trial to its end; returns the exit code. ``task`` is None in a new process."""
-    process_tree.lead_group()
-    process_tree.die_with_parent()
-    process_tree.prefer_as_oom_victim()
-    folder = Path(request.folder)
-    if request.script is not None:
-        task = _isolated_script(request, task)
-    else:
-        mirror(Path(request.origin), folder)
-        os.chdir(folder)
-    _own_temporary_files(folder)
-    world = request.world_size
-    manager = ProcessManager(world, mark(folder)) if _meets_through_mpi(request) else None
-    ranked = world > 1 or (request.script is not None and request.script.ranked)
-    port = torchrun.free_port() if ranked else None
-    job = Job(request, connection, task, manager, port)
-    pids = {_fork_rank(job, rank): rank for rank in range(world)}
-    if job.manager is not None:
-        job.manager.serve()
-    return _wait(pids, connection, shm.Segments(folder))
-
-
-def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | None) -> LoadedScript:
-    """Return the script of the ``request``, in a world of its own."""
-    from autotune.trial.child.script_trial import LoadedScript  # imports torch
-
-    assert request.script is not None
-    assert request.facts is not None
-    script = LoadedScript(request.script, request.facts, None, None, skip=request.facts.skip)
-    if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
-        script = dataclasses.replace(task, facts=request.facts)
-    script.enter(Path(request.folder))
-    return script
-
-
-def _own_temporary_files(folder: Path) -> None:
-    """Make temporary files and shared memory the trial's own."""
-    shm.sign(folder)
-    os.environ["TMPDIR"] = str(folder)
-    tempfile.tempdir = None
-
-
-def _meets_through_mpi(request: TrialRequest) -> bool:
-    backend = request.spec.settings.backend if request.spec is not None and request.world_size > 1 else None
-    return backend is not None and BACKENDS[backend].launcher == MPIEXEC
-
-
-def _fork_rank(job: Job, rank: int) -> int:
-    """Start ``rank``; returns its pid."""
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    with last_words():
+    def run(self) -> int:
+        """Run the trial to its end; returns the exit code."""
+        process_tree.lead_group()
         process_tree.die_with_parent()
-        if os.getppid() != parent:
-            os._exit(1)
-        if job.request.world_size > 1:
-            os.setsid()
-            job.connection.send({"event": "rank-started", "pid": os.getpid()})
-        if job.port is not None:
-            os.environ.update(torchrun.variables(rank, job.request.world_size, job.port))
-        if job.request.binding:
-            os.environ[VARIABLE] = job.request.binding
-        bind_by_plan()  # before any library starts threads; the session reads back if that worked
-        if job.manager is not None:
-            os.environ.update(job.manager.environment(rank))
-        from autotune.trial.child.rank import run_rank  # imports torch
+        process_tree.prefer_as_oom_victim()
+        if self.request.script is None:
+            mirror(Path(self.request.origin), self.folder)
+            os.chdir(self.folder)
+        else:
+            self._enter_script()
+        shm.sign(self.folder)  # its shared memory and temporary files are its own
+        os.environ["TMPDIR"] = str(self.folder)
+        tempfile.tempdir = None
+        if self.world > 1 or (self.request.script is not None and self.request.script.ranked):
+            self._port = torchrun.free_port()
+        backend = self.request.spec.settings.backend if self.world > 1 else None
+        if backend is not None and BACKENDS[backend].launcher == MPIEXEC:
+            self._manager = ProcessManager(self.world, mark(self.folder))
+        for rank in range(self.world):
+            self._fork_rank(rank)
+        if self._manager is not None:
+            self._manager.serve()
+        return self._wait()
 
-        code = run_rank(job.request, job.connection, job.task, rank)
-        as_main.flush()
-        os._exit(code)
-    raise AssertionError  # not reached
+    def _enter_script(self) -> None:
+        """Load the script in a new process, and put it into a world of its own, with what the tuner knows of it now."""
+        from autotune.trial.child.script_trial import LoadedScript  # imports torch
+
+        script, facts = self.request.script, self.request.facts
+        assert script is not None
+        assert facts is not None
+        if not isinstance(self.loaded, LoadedScript):
+            self.loaded = LoadedScript(script, facts, facts.skip)
+        self.loaded.facts = facts
+        self.loaded.enter(self.folder)
+
+    def _fork_rank(self, rank: int) -> None:
+        """Start ``rank``."""
+        parent = os.getpid()
+        if pid := os.fork():
+            self.ranks[pid] = rank
+            return
+        with last_words():
+            process_tree.die_with_parent()
+            if os.getppid() != parent:
+                os._exit(1)
+            if self.world > 1:
+                os.setsid()
+                self.connection.send({"event": "rank-started", "pid": os.getpid()})
+            if self._port is not None:
+                os.environ.update(torchrun.variables(rank, self.world, self._port))
+            if self.request.binding:
+                os.environ[VARIABLE] = self.request.binding
+            bind_by_plan()  # before any library starts threads; the session reads back if that worked
+            if self._manager is not None:
+                os.environ.update(self._manager.environment(rank))
+            from autotune.trial.child.rank import run_rank  # imports torch
+
+            code = run_rank(self.request, self.connection, self.loaded, rank)
+            as_main.flush()
+            os._exit(code)
+
+    def _wait(self) -> int:
+        """Wait for all ranks. The first that fails is the trial's end: the others would wait for it for half an
+        hour."""
+        while self.ranks:
+            if self._report_end(*os.wait()) != 0:
+                self._report_others()
+                memory = shm.Segments(self.folder)
+                memory.end(process_tree.descendants(os.getpid()))
+                process_tree.kill_tree(os.getpid(), include_root=False)
+                memory.remove()
+                return 1
+        return 0
+
+    def _report_end(self, pid: int, status: int) -> int:
+        """Report the end of a rank and return its exit code; 0 for any other process."""
+        if pid not in self.ranks:
+            return 0
+        code = os.waitstatus_to_exitcode(status)
+        self.connection.send({"event": "rank-ended", "rank": self.ranks.pop(pid), "code": code})
+        return code
+
+    def _report_others(self) -> None:
+        """Report ranks that end now, too: a signal explains more than the error of a peer that lost its rank."""
+        give_up = time.monotonic() + DYING_SECONDS
+        while self.ranks and time.monotonic() < give_up:
+            for pid, status in process_tree.reap():
+                self._report_end(pid, status)
+            time.sleep(DYING_SECONDS / 20)
 
 
 @contextlib.contextmanager
@@ -209,47 +220,8 @@ def last_words() -> Iterator[None]:
         os._exit(1)
 
 
-def _wait(ranks: dict[int, int], connection: UnixConnection, memory: shm.Segments) -> int:
-    """Wait for all ranks. The first that fails is the trial's end: the others would wait for it for half an hour.
-
-    Args:
-        ranks: by pid.
-        connection: to the tuner, which gets every exit code.
-        memory: the trial's shared memory.
-    """
-    while ranks:
-        pid, status = os.wait()
-        if pid not in ranks:
-            continue
-        code = _report_exit(ranks.pop(pid), status, connection)
-        if code != 0:
-            _report_others(ranks, connection)
-            memory.end(process_tree.descendants(os.getpid()))
-            process_tree.kill_tree(os.getpid(), include_root=False)
-            memory.remove()
-            return 1
-    return 0
-
-
-def _report_exit(rank: int, status: int, connection: UnixConnection) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    connection.send({"event": "rank-ended", "rank": rank, "code": code})
-    return code
-
-
-def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
-    """Report ranks that end now, too: a signal explains more than the error of a peer that lost its rank."""
-    give_up, left = time.monotonic() + DYING_SECONDS, dict(ranks)
-    while left and time.monotonic() < give_up:
-        for pid in tuple(left):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                _report_exit(left.pop(pid), status, connection)
-        time.sleep(DYING_SECONDS / 20)
-
-
 def main(arguments: list[str]) -> None:
     """Start as a launcher that is a new process: descriptor and request as JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fd, request = arguments
-    os._exit(launch(decoded(TrialRequest, json.loads(request)), UnixConnection.from_fd(int(fd)), None))
+    os._exit(Launcher(decoded(TrialRequest, json.loads(request)), UnixConnection.from_fd(int(fd)), None).run())

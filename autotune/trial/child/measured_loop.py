@@ -6,7 +6,6 @@ the tuner calls and a step of a script that has its own loop.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import os
@@ -14,7 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -23,34 +22,21 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes import processes
 from autotune.probes.system import System
+from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
-from autotune.trial.child.first_steps import Recorder
 from autotune.trial.child.task import batch_length
-from autotune.trial.messages import CHECK_STEPS, TrialSpec, Without
+from autotune.trial.messages import CHECK_STEPS, TrialReport, TrialSpec, UnixConnection, Without
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
 LIFE_SIGN_SECONDS = 0.5
 MOST_REPEATS = 3
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Shares that others took.
-
-    Attributes:
-        lost: share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
-            other processes ran, or the hypervisor ran other guests. A neighbour that yields takes nothing from it.
-        neighbours: processors that other processes and the hypervisor's other guests kept busy, on average.
-    """
-
-    lost: float = 0.0
-    neighbours: float = 0.0
 
 
 class CpuContention:
@@ -64,18 +50,24 @@ class CpuContention:
         self.root, self._system = root, system or System()
         self._before, self._waits_before = self._now()
 
-    def taken(self) -> Taken:
-        """Return what others took since construction; nothing if it cannot be read."""
+    def taken(self) -> tuple[float, float]:
+        """Return what others took since construction; nothing if it cannot be read.
+
+        Returns:
+            The share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
+            other processes ran, or the hypervisor ran other guests. A neighbour that yields takes nothing from it. And
+            the processors that other processes and the hypervisor's other guests kept busy, on average.
+        """
         before, (now, waits) = self._before, self._now()
         if before is None or now is None or now.clock <= before.clock:
-            return Taken()
+            return 0.0, 0.0
         seconds = now.clock - before.clock
         others, stolen = processes.taken(before, now, now.cpus)
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
         others = max(0.0, others - len(self._own()) * processes.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
         waited = sum(wait - self._waits_before.get(thread, 0.0) for thread, wait in waits.items()) / seconds
         missed = min(others, waited) if waits else others
-        return Taken(min(1.0, (missed + stolen) / now.cpus), others + stolen)
+        return min(1.0, (missed + stolen) / now.cpus), others + stolen
 
     def _own(self) -> list[int]:
         return process_tree.tree(self.root) if process_tree.LISTS_CHILDREN else [self.root]
@@ -129,13 +121,38 @@ def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any
         return closure()
 
 
+@dataclass(frozen=True)
+class Tuner:
+    """The tuner as a rank sees it. Only rank 0 talks to it while all goes well."""
+
+    connection: UnixConnection
+    rank: int
+
+    def send(self, event: str, **content: Any) -> None:
+        """Send one message."""
+        if self.rank == 0:
+            self.connection.send({"event": event, **content})
+
+    def report(self, report: TrialReport) -> None:
+        """Send the report of a trial: rank 0's, and any that says that something is wrong."""
+        if self.rank == 0 or report.error is not None or report.not_applied:
+            self.connection.send({"event": "report", "rank": self.rank, "report": asdict(report)})
+
+    def wanted_seconds(self) -> float | None:
+        """Return the seconds of the block that the tuner asks for next; None if it asks for none."""
+        if self.rank != 0:
+            return None
+        message, _ = self.connection.receive()
+        return None if message is None else float(message["seconds"])
+
+
 class MeasuredLoop:
     """Counts and times the steps of one rank, in blocks that all ranks agree on.
 
     Args:
         session: the runtime with the trial's settings applied.
         spec: the trial.
-        show_life: called at least every half second of stepping.
+        tuner: gets signs of life, and what was measured.
 
     Attributes:
         losses: of the first steps.
@@ -143,7 +160,7 @@ class MeasuredLoop:
         waited: seconds spent waiting for batches.
         batches: taken so far.
         step_items: items of the last step, on this rank.
-        interrupted: set if a step holds more than training, such as an evaluation between two epochs.
+        between: seconds of other work in the present step, such as an evaluation between epochs; None if it has none.
         batch: the only one, if the loader is left out.
         loader: prepared; None if nobody knows it.
         over: True if no further step will come.
@@ -155,20 +172,20 @@ class MeasuredLoop:
     on_batch: Callable[[Any], object] | None = None
     over: bool = False
 
-    def __init__(self, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
-        self.session, self.spec, self._show_life = session, spec, show_life
-        self.losses: list[torch.Tensor] = []
+    def __init__(self, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
+        self.session, self.spec, self.tuner = session, spec, tuner
+        self.losses: list[Tensor] = []
         self.finite = True
         self.waited = 0.0
         self.batches = 0
         self.step_items = 0.0
-        self.interrupted = False
+        self.between: float | None = None
         self._items = 0.0
         self._total = torch.zeros((), device=session.device)
-        self._last: torch.Tensor | None = None
+        self._last: Tensor | None = None
         self._last_sign_at = time.perf_counter()
 
-    def made_step(self, items: float, loss: torch.Tensor | None = None, *, skipped: bool = False) -> None:
+    def made_step(self, items: float, loss: Tensor | None = None, *, skipped: bool = False) -> None:
         """Book one training step.
 
         Args:
@@ -189,36 +206,44 @@ class MeasuredLoop:
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
         """Return the next batch that ``read`` gives; always the first, or a quarter of it, if the trial wants that."""
+        asked = time.perf_counter()
         if self.spec.without not in (Without.LOADER, Without.SAMPLES):
             batch = read()
             if self.on_batch is not None:
                 self.on_batch(batch)
-            return batch
-        if self.batch is None:
-            self.batch = read() if self.spec.without is Without.LOADER else quarter(read())
-        return copy.copy(self.batch)  # a step may take entries out of a dictionary
-
-    @contextlib.contextmanager
-    def record(self) -> Iterator[Recorder]:
-        """Record the steps that are made meanwhile."""
-        with Recorder(self.trained_with, self.buffers, lambda: getattr(self.loader, "dataset", None)) as recorder:
-            self.on_batch = recorder.takes
-            yield recorder
-        self.on_batch = None
+        else:
+            if self.batch is None:
+                self.batch = read() if self.spec.without is Without.LOADER else quarter(read())
+            batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
+        self.waited += time.perf_counter() - asked
+        self.batches += 1
+        return batch
 
     def trained_with(self) -> list[Optimizer]:
         """Return the optimizers."""
         return self.session.optimizers
 
-    def buffers(self) -> Iterator[torch.Tensor]:
+    def buffers(self) -> Iterator[Tensor]:
         """Yield the buffers of all models."""
         return (buffer for model in self.session.models for buffer in model.buffers())
 
-    def last_loss(self) -> torch.Tensor | None:
+    def weights(self) -> str:
+        """Return a digest of all weights that are trained."""
+        return digest([parameter.detach() for parameter in parameters_of(*self.trained_with())])
+
+    def last_loss(self) -> Tensor | None:
         """Return the mean loss of the last step, over all processes; None if nobody knows it."""
-        if self._last is None or self.session.world_size == 1:
-            return self._last
-        total = self._last.clone()
+        return None if self._last is None else self._over_ranks(self._last)
+
+    def checked_losses(self) -> tuple[float, ...]:
+        """Return the loss of the global batch at each of the first steps."""
+        return tuple(self._over_ranks(torch.stack(self.losses)).tolist()) if self.losses else ()
+
+    def _over_ranks(self, own: Tensor) -> Tensor:
+        """Return the mean of ``own`` over all processes."""
+        if self.session.world_size == 1:
+            return own
+        total = own.clone()
         dist.all_reduce(total)
         return total / self.session.world_size
 
@@ -235,14 +260,14 @@ class MeasuredLoop:
         now = time.perf_counter()
         if now - self._last_sign_at > LIFE_SIGN_SECONDS:
             self._last_sign_at = now
-            self._show_life()
+            self.tuner.send("phase", phase="stepping")
 
     def block(self, steps: int) -> Steps[Block]:
         """Make ``steps`` training steps between synchronised clock readings. Items are those of all processes."""
         for _ in range(MOST_REPEATS):
-            self.interrupted = False
+            self.between = None
             measured = yield from self._block(steps)
-            if not self.interrupted:
+            if self.between is None:
                 break
         return measured
 
@@ -255,10 +280,10 @@ class MeasuredLoop:
             yield
         self._synchronize()
         seconds = time.perf_counter() - started
-        taken = others.taken()
+        cpu_wait, neighbours = others.taken()
         self.finite = self.finite and bool(torch.isfinite(self._total))
         items = round(self._items * self.session.world_size)
-        return Block(items, seconds, steps, taken.lost, taken.neighbours)
+        return Block(items, seconds, steps, cpu_wait, neighbours)
 
     def _synchronize(self) -> None:
         synchronize(self.session.device)
@@ -284,13 +309,3 @@ class MeasuredLoop:
     def steps_for(self, seconds: float, pace: float) -> int:
         """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
-
-    def checked_losses(self) -> tuple[float, ...]:
-        """Return loss of the global batch at each of the first steps."""
-        if not self.losses:
-            return ()
-        means = torch.stack(self.losses)
-        if self.session.world_size > 1:
-            dist.all_reduce(means)
-            means /= self.session.world_size
-        return tuple(float(value) for value in means)

@@ -1,17 +1,29 @@
-"""Measures one rank of a trial: the warm-up, blocks, and the report. Generators: see `measured_loop`."""
+"""Measures one rank of a trial, or records its first steps, and reports. Generators: see `measured_loop`."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
+import signal
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime import fingerprints
+from autotune.runtime.digests import digest
 from autotune.runtime.loaders import length
+from autotune.scripts import adapters
 from autotune.stats.measurement import (
     MIN_WARMUP_SECONDS,
     MIN_WARMUP_STEPS,
@@ -24,31 +36,36 @@ from autotune.stats.measurement import (
 )
 from autotune.trial.child import first_steps
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory
-from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
+from autotune.trial.child.task import batch_length
+from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, TrialReport, TrialSpec
 
 BLOCK_SECONDS = 0.04
 HOPELESS = 2.0
 """Steps this many times too slow for the bar end the warm-up at once."""
+MOST_BATCHES = 64
+TOO_FEW = "not every optimizer made a step within {} batches"
+PLAIN = (bool, int, float, str)
 
 
-@dataclass(frozen=True)
-class WarmUp:
-    """The duration of a warm-up, and whether it ended in a steady state."""
-
-    seconds: float
-    steps: int
-    steady: bool
-    first_step_seconds: float = 0.0
-    """The step before it, with everything that torch and the loader do once."""
-
-    @property
-    def pace(self) -> float:
-        """Return seconds of a step."""
-        return self.seconds / max(1, self.steps)
+def trying(loop: MeasuredLoop) -> Steps[TrialReport]:
+    """Make the steps of one trial: measure, compare the first steps, or record how a rank trains."""
+    if loop.spec.evidence:
+        return (yield from recording(loop))
+    if loop.spec.first_steps:
+        return (yield from comparing(loop))
+    loop.tuner.send("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
+    first = yield from loop.timed(1)
+    loop.tuner.send("phase", phase="stepping", first_step=True)
+    loop.leave_out()
+    warmed = replace((yield from warm_up(loop)), first_step_seconds=first)
+    return (yield from measuring(loop, warmed))
 
 
-def warm_up(loop: MeasuredLoop) -> Steps[WarmUp]:
-    """Step until steady, clearly lost, or out of time."""
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def warm_up(loop: MeasuredLoop) -> Steps[Measurement]:
+    """Step until steady, clearly lost, or out of time. Return a measurement that has no blocks yet."""
     started = time.perf_counter()
     paces: list[float] = []
     steps = 0
@@ -58,7 +75,7 @@ def warm_up(loop: MeasuredLoop) -> Steps[WarmUp]:
         over = steady or _is_out_of_time(loop.spec, steps, seconds) or _is_lost(loop, paces)
         count = loop.agree(0 if over else _steps_of_block(paces))
         if count == 0:
-            return WarmUp(seconds, steps, steady)
+            return Measurement((), warmup_seconds=seconds, warmup_steps=steps, steady=steady)
         paces.append((yield from loop.timed(count)) / count)
         steps += count
 
@@ -95,67 +112,63 @@ def _steps_of_block(paces: list[float]) -> int:
     return max(1, math.ceil(BLOCK_SECONDS / paces[-1])) if paces and paces[-1] else 1
 
 
-@dataclass(frozen=True)
-class Tuner:
-    """The tuner as a rank sees it. Only rank 0 talks to it while all goes well."""
-
-    connection: UnixConnection
-    rank: int
-
-    def send(self, event: str, **content: Any) -> None:
-        """Send one message."""
-        if self.rank == 0:
-            self.connection.send({"event": event, **content})
-
-    def report(self, report: TrialReport) -> None:
-        """Send the report of a trial: rank 0's, and any that says that something is wrong."""
-        if self.rank == 0 or report.error is not None or report.not_applied:
-            self.connection.send({"event": "report", "rank": self.rank, "report": asdict(report)})
-
-    def show_life(self) -> None:
-        """Report that training goes on."""
-        self.send("phase", phase="stepping")
-
-    def wanted_seconds(self) -> float | None:
-        """Return the seconds of the block that the tuner asks for next; None if it asks for none."""
-        if self.rank != 0:
-            return None
-        message, _ = self.connection.receive()
-        if message is None or message["request"] != "block":
-            return None
-        return float(message["seconds"])
-
-
-def trying(loop: MeasuredLoop, tuner: Tuner) -> Steps[TrialReport]:
-    """Make the steps of one trial, which compares its first steps or measures."""
-    if loop.spec.first_steps:
-        return (yield from comparing(loop))
-    return (yield from measuring(loop, (yield from warming(loop, tuner)), tuner))
-
-
-def warming(loop: MeasuredLoop, tuner: Tuner) -> Steps[WarmUp]:
-    """Make steps until ``loop`` is warm."""
-    tuner.send("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
-    first = yield from loop.timed(1)
-    tuner.send("phase", phase="stepping", first_step=True)
-    loop.leave_out()
-    return replace((yield from warm_up(loop)), first_step_seconds=first)
-
-
-def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialReport]:
-    """Make the steps of a warm loop that are measured."""
+def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
+    """Make the steps of a loop that are measured after its warm-up ``warmed``, and report them."""
     loop.waited = 0.0
     started = time.perf_counter()
+    pace = warmed.warmup_seconds / max(1, warmed.warmup_steps)
+    blocks: list[Block] = []
+    found = None
     if loop.spec.inspect:
         module, _, name = loop.spec.inspect.partition(":")  # of a room above this one
-        found = yield from getattr(importlib.import_module(module), name)(loop, warmed.pace)
-        return replace(report(loop, warmed, [], time.perf_counter() - started), inspection=found)
-    if loop.spec.resident:
-        blocks: list[Block] = []
-        yield from _on_demand(loop, warmed.pace, tuner)
+        found = yield from getattr(importlib.import_module(module), name)(loop, pace)
+    elif loop.spec.resident:
+        yield from _on_demand(loop, pace)
     else:
-        blocks = yield from _until_enough(loop, warmed.pace)
-    return report(loop, warmed, blocks, time.perf_counter() - started)
+        blocks = yield from _until_enough(loop, pace)
+    seconds = time.perf_counter() - started
+    measurement = replace(
+        warmed,
+        blocks=tuple(blocks),
+        skipped_steps=loop.session.skipped_steps,
+        load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
+        peak_memory=peak_memory(loop.session.device),
+    )
+    return TrialReport(
+        measurement=measurement,
+        losses=loop.checked_losses(),
+        finite=loop.finite,
+        not_applied=loop.session.not_applied,
+        inspection=found,
+    )
+
+
+def _until_enough(loop: MeasuredLoop, pace: float) -> Steps[list[Block]]:
+    """Measure blocks until the wanted error or the time cap; one block if the trial is a clear loser. A step takes
+    about ``pace`` seconds."""
+    blocks: list[Block] = []
+    spec, over = loop.spec, False
+    while steps := loop.agree(0 if over else loop.steps_for(0.0, pace)):
+        blocks.append((yield from loop.block(steps)))
+        pace = blocks[-1].seconds / steps
+        measured = Measurement(tuple(blocks))
+        over = enough(measured, spec.min_seconds, spec.max_seconds, spec.target_error, spec.give_up_below)
+    return blocks
+
+
+def _on_demand(loop: MeasuredLoop, pace: float) -> Steps[None]:
+    """Measure a block whenever the tuner asks, until it asks no more. The tuner gets them one by one."""
+    tuner = loop.tuner
+    tuner.send("ready")
+    while steps := loop.agree(loop.steps_for(seconds, pace) if (seconds := tuner.wanted_seconds()) is not None else 0):
+        if pace < SLOW_STEP_SECONDS:
+            yield  # caches went cold while others ran
+        block = yield from loop.block(steps)
+        pace = block.seconds / steps
+        tuner.send("block", block=vars(block), finite=loop.finite)
+
+
+# First steps ----------------------------------------------------------------------------------------------------------
 
 
 def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
@@ -165,7 +178,10 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
     exact = theirs is not None or loop.session.world_size > 1
     since = time.perf_counter()
-    with loop.record() as recorder:
+    with first_steps.Recorder(
+        loop.trained_with, loop.buffers, lambda: getattr(loop.loader, "dataset", None)
+    ) as recorder:
+        loop.on_batch = recorder.takes
         for _ in range(steps):
             yield
             recorder.loses(loop.last_loss())
@@ -177,56 +193,96 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
         found = tuple(first_steps.differences(theirs, ours, loop.spec.own or loop.spec.settings, loop.spec.settings))
     elif loop.session.rank == 0:
         torch.save(vars(ours), path)
-    return TrialReport(
-        differences=found, draws=ours.draws, finite=True, not_applied=loop.session.not_applied, notes=loop.session.notes
-    )
+    return TrialReport(differences=found, draws=ours.draws, not_applied=loop.session.not_applied)
 
 
-def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: float) -> TrialReport:
-    """Return the report of this rank on ``blocks``, which took ``seconds``."""
-    losses = loop.checked_losses()
-    measurement = Measurement(
-        blocks=tuple(blocks),
-        warmup_seconds=warmed.seconds,
-        warmup_steps=warmed.steps,
-        steady=warmed.steady,
-        skipped_steps=loop.session.skipped_steps,
-        first_step_seconds=warmed.first_step_seconds,
-        load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
-        peak_memory=peak_memory(loop.session.device),
-    )
-    return TrialReport(
-        measurement=measurement,
-        losses=losses,
-        finite=loop.finite,
-        not_applied=loop.session.not_applied,
-        notes=loop.session.notes,
-    )
+def recording(loop: MeasuredLoop) -> Steps[TrialReport]:
+    """Make steps until every optimizer has stepped, send what was seen, and wait for the end."""
+    recorder = StepRecorder(loop)
+    while not recorder.is_enough():
+        if len(recorder.batches) >= MOST_BATCHES:
+            raise RuntimeError(TOO_FEW.format(MOST_BATCHES))
+        yield
+    loop.tuner.connection.send({"event": "evidence", "evidence": asdict(recorder.evidence())})
+    while True:  # the tuner ends all ranks together: others may still need this one
+        signal.pause()
 
 
-def _until_enough(loop: MeasuredLoop, pace: float) -> Steps[list[Block]]:
-    """Measure blocks until the wanted error or the time cap; one block if the trial is a clear loser.
+class StepRecorder:
+    """Records the batches and steps of one rank, to find if several ranks share the work of one.
 
     Args:
-        loop: warm.
-        pace: seconds of a step.
+        loop: of a script that begins to train.
     """
-    blocks: list[Block] = []
-    spec, over = loop.spec, False
-    while steps := loop.agree(0 if over else loop.steps_for(0.0, pace)):
-        blocks.append((yield from loop.block(steps)))
-        pace = blocks[-1].seconds / steps
-        measured = Measurement(tuple(blocks))
-        over = enough(measured, spec.min_seconds, spec.max_seconds, spec.target_error, spec.give_up_below)
-    return blocks
+
+    def __init__(self, loop: MeasuredLoop) -> None:
+        self._loop, self._reads = loop, fingerprints.of_loader(loop.loader)
+        self.batches: list[str] = []
+        self._samples = 0
+        self._first_weights = ""
+        self._stepped: set[int] = set()
+        self._batches_at: list[int] = []
+        self._gradients: list[float] = []
+        loop.on_batch = self._takes
+        register_optimizer_step_post_hook(self._steps)
+
+    def _takes(self, batch: Any) -> None:
+        """Record a batch."""
+        if not self.batches:
+            self._samples, self._first_weights = batch_length(batch), self._loop.weights()
+        self.batches.append(digest(batch))
+
+    def _steps(self, optimizer: Optimizer, *_: Any) -> None:
+        """Record the step of an optimizer; its gradients are still there."""
+        self._stepped.add(id(optimizer))
+        if optimizer is self._loop.trained_with()[0]:
+            self._batches_at.append(len(self.batches))
+            self._gradients.append(first_steps.norm(p.grad for p in parameters_of(optimizer)))
+
+    def is_enough(self) -> bool:
+        """Return whether each optimizer that is held has stepped, and the first one often enough."""
+        all_stepped = all(id(optimizer) in self._stepped for optimizer in self._loop.trained_with())
+        return all_stepped and len(self._batches_at) >= EVIDENCE_STEPS
+
+    def evidence(self) -> RankEvidence:
+        """Return what was seen of this rank."""
+        grouped = dist.is_available() and dist.is_initialized()
+        weights, optimizers = self._loop.weights(), self._loop.trained_with()
+        steps, gradients = self._batches_at[:EVIDENCE_STEPS], self._gradients[:EVIDENCE_STEPS]
+        return RankEvidence(
+            rank=self._loop.tuner.rank,
+            world=dist.get_world_size() if grouped else 1,
+            backend=_backend() if grouped else "",
+            samples=self._samples,
+            batches=tuple(self.batches[:EVIDENCE_STEPS]),
+            epoch=length(self._loop.loader),
+            batches_per_step=(steps[-1] - steps[0]) / (len(steps) - 1),
+            weights=weights,
+            changed=weights != self._first_weights,
+            gradient=geometric_mean(gradients) if all(gradients) else 0.0,
+            options=tuple(_options(group) for optimizer in optimizers for group in optimizer.param_groups),
+            schedules=_schedules(),
+            loader=self._reads,
+            advice=adapters.several_processes(),
+        )
 
 
-def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
-    """Measure a block whenever the tuner asks, until it asks no more. The tuner gets them one by one."""
-    tuner.send("ready")
-    while steps := loop.agree(loop.steps_for(seconds, pace) if (seconds := tuner.wanted_seconds()) is not None else 0):
-        if pace < SLOW_STEP_SECONDS:
-            yield  # caches went cold while others ran
-        block = yield from loop.block(steps)
-        pace = block.seconds / steps
-        tuner.send("block", block=vars(block), finite=loop.finite)
+def _backend() -> str:
+    """Return what the script's process group exchanges tensors of the CPU with."""
+    backends = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
+    return backends.get("cpu", str(dist.get_backend()))
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the learning rate and the like of one parameter group."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in group.items()}
+    return {name: value for name, value in plain.items() if name != "params" and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return all(isinstance(part, PLAIN) for part in (value if isinstance(value, list) else [value]))
+
+
+def _schedules() -> tuple[int, ...]:
+    """Return how often each learning rate scheduler of this process has stepped."""
+    return tuple(sorted(found.last_epoch for found in gc.get_objects() if issubclass(type(found), LRScheduler)))

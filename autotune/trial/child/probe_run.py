@@ -13,14 +13,14 @@ import importlib
 import json
 import os
 import random
+import resource
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import active_children
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -39,7 +39,7 @@ from autotune.scripts.apply import models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
-from autotune.trial.isolation.isolate import Isolation, isolate
+from autotune.trial.messages import TrialReport, error_report
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 SEED = 0
@@ -51,6 +51,20 @@ NO_VARIABLE = (
     "int() argument must be a string, a bytes-like object or a real number, not 'None",
 )
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
+BUSY_SECONDS = 0.5
+NO_TRAINING = (
+    "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
+    " torch.nn was called in training, in this process"
+)
+FEW_STEPS = (
+    "the script came to its end after {} training step(s), and a trial takes more: let it train for longer while it is"
+    " tuned"
+)
+OWN_PROCESSES = (
+    "the script trains in processes of its own (torch.multiprocessing), which cannot be tuned yet: let torchrun start"
+    " them"
+)
+MAYBE_OWN_PROCESSES = " (it started processes of its own; training in those cannot be tuned yet)"
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
@@ -79,18 +93,15 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
     os.environ.update(script.variables)
     if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
-    adapters.silence(_text(script))
+    adapters.silence(script.path.read_text(errors="replace") if script.path.is_file() else "")
     hooks.install()
     random.seed(SEED)  # an unseeded script is the same in every trial
     numpy.random.seed(SEED)
     if asks_for_rank is not None:
         _before_rank_is_known(asks_for_rank)
-    work: Callable[[], None]
     if script.module:
-        work = partial(as_main.run_module, script.module, script.arguments)
-    else:
-        work = partial(as_main.run, str(script.path), [script.written, *script.arguments])
-    return as_main.ended(work)
+        return as_main.ended(partial(as_main.run_module, script.module, script.arguments))
+    return as_main.ended(partial(as_main.run, str(script.path), [script.written, *script.arguments]))
 
 
 def _before_rank_is_known(then: Callable[[], object]) -> None:
@@ -105,21 +116,6 @@ def _before_rank_is_known(then: Callable[[], object]) -> None:
         return read(environment, name)
 
     kind.__getitem__ = getitem  # type: ignore[method-assign]
-
-
-def enter_isolation(script: Script, scratch: Path) -> Isolation:
-    """Keep all that this process and its children do from now on from the user's world."""
-    isolation = isolate(scratch, Path.cwd(), network=script.network)
-    for gap in isolation.gaps:
-        print(f"autotune: {gap}", file=sys.stderr)
-    return isolation
-
-
-def _text(script: Script) -> str:
-    try:
-        return script.path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def _imported(script: Script) -> Iterator[str]:
@@ -152,12 +148,8 @@ class ProbeRun(Listener):
         hooks: report what it does.
         serve: called in the process that stands at the fork point. It returns in trials only, to whose listener the
             hooks report from then on.
-        found: reports the facts of the script to the guard of this process if nobody stands at the fork point.
-        trains_elsewhere: called in a process that the script has started, if that one trains.
+        send: sends the guard of this process an error, or the facts of the script if nobody stands at the fork point.
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
-
-    Attributes:
-        trained_steps: steps of optimizers so far, else backward passes.
     """
 
     def __init__(
@@ -165,12 +157,11 @@ class ProbeRun(Listener):
         script: Script,
         hooks: Hooks,
         serve: Callable[[TaskFacts], object],
-        found: Callable[[TaskFacts], None],
-        trains_elsewhere: Callable[[], None],
-        users_threads: str = "",
+        send: Callable[[Mapping[str, Any]], None],
+        users_threads: str,
     ) -> None:
         self.script, self.hooks = script, hooks
-        self._serve, self._found, self._trains_elsewhere = serve, found, trains_elsewhere
+        self._serve, self._send = serve, send
         self.seen = Seen(hooks, users_threads)
         self.no_fork_reason: str | None = None
         self._process = os.getpid()
@@ -181,22 +172,17 @@ class ProbeRun(Listener):
         self._all_steps = self._all_backwards = 0
         self._trained_at = 0.0
 
-    @property
-    def trained_steps(self) -> int:
-        return self._all_steps or self._all_backwards
-
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Look at a place where training may begin, or at another epoch of a training that has begun."""
         before = self._pass() if self._pass is not None else None
         inside = before is not None and not before.over
         if not is_training(self.hooks) or inside or os.getpid() != self._process:
             return begin()
-        self._loaders += 1
         trains_on = self.seen.loader
         if trains_on is not None and (self._steps or self._backwards) and reads_like(loader, trains_on):
-            self._loaders -= 1
             self._look()
         else:
+            self._loaders += 1
             if self._is_trial_from_here():
                 return self.hooks.listener.iterates(loader, begin)
             self.seen.begin(loader)
@@ -208,7 +194,7 @@ class ProbeRun(Listener):
         """Look at the first call of a model in training, which is such a place if no loader is iterated."""
         if os.getpid() != self._process:
             return
-        if self.seen.loader is None and not self.seen.models and is_trainable(model):
+        if self.seen.loader is None and not self.seen.models and any(p.requires_grad for p in model.parameters()):
             if self._is_trial_from_here():
                 self.hooks.listener.calls(model)
                 return
@@ -246,7 +232,7 @@ class ProbeRun(Listener):
     def steps(self, optimizer: Optimizer) -> None:
         """Count a step of an optimizer."""
         if os.getpid() != self._process:
-            self._trains_elsewhere()
+            self.trains_elsewhere()
         self._steps += 1
         self._all_steps += 1
         self._trained_at = self._trained_at or time.monotonic()
@@ -256,12 +242,34 @@ class ProbeRun(Listener):
             self.seen.known_by = STEPS
             self._look()
 
+    def trains_elsewhere(self) -> None:
+        """End the run: the script trains in processes that it has started itself."""
+        self._send({"error": asdict(TrialReport(error=OWN_PROCESSES, error_type=""))})
+        leave(1)
+
+    def script_ended(self, ended: as_main.Ended) -> int:
+        """Report why the script has no fork point: it failed, or came to its end before it had trained enough."""
+        as_main.flush()
+        report = TrialReport(error=self._why_not_trained(), error_type="")
+        if ended.failure is not None:
+            report = error_report(ended.failure)
+        self._send({"error": asdict(report), "needs_torchrun": needs_torchrun(ended.error)})
+        return 1
+
+    def _why_not_trained(self) -> str:
+        if steps := self._all_steps or self._all_backwards:
+            return FEW_STEPS.format(steps)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        return NO_TRAINING + (MAYBE_OWN_PROCESSES if children > BUSY_SECONDS else "")
+
     def _is_trial_from_here(self) -> bool:
         """Fork at this place if possible. Return True in a trial, and False in the probe run."""
         self._places += 1
         self._steps = self._backwards = self._batches = 0
         self._trained_at = 0.0
-        self._close_verdict()
+        if self._verdict is not None:
+            os.close(self._verdict)
+            self._verdict = None
         self.no_fork_reason = why_not_fork() or own_processes()
         if self.no_fork_reason is not None:
             return False
@@ -271,7 +279,6 @@ class ProbeRun(Listener):
             os.close(verdict)
             return False
         os.close(self._verdict)
-        self._verdict = None
         with open(verdict, "rb") as pipe:
             found = pipe.read()
         if not found:
@@ -279,15 +286,9 @@ class ProbeRun(Listener):
         self._serve(decoded(TaskFacts, json.loads(found)))
         return True
 
-    def _close_verdict(self) -> None:
-        if self._verdict is not None:
-            os.close(self._verdict)
-            self._verdict = None
-
     def _look(self, least: int = ENOUGH_STEPS) -> None:
         """End the probe run if it has seen enough."""
-        made = max(self._steps, self._backwards if not self._steps else 0)
-        if made < least and time.monotonic() - self._trained_at < ENOUGH_SECONDS:
+        if (self._steps or self._backwards) < least and time.monotonic() - self._trained_at < ENOUGH_SECONDS:
             return
         self.seen.models = self.seen.models or models_trained_by(self.hooks.optimizers)
         skip = 0 if self.seen.loader is None else self._loaders - 1
@@ -296,7 +297,7 @@ class ProbeRun(Listener):
         if self._verdict is not None:
             os.write(self._verdict, json.dumps(asdict(facts)).encode())
         else:
-            self._found(facts)
+            self._send(asdict(facts))
         leave()
 
 
@@ -315,44 +316,9 @@ class Pass(Passing):
             raise
 
 
-class TrainingLoader:
-    """Recognises the loader that a script trains on: the first that it iterates in training, and those built like it.
-
-    Args:
-        hooks: of the script.
-        skip: how many loaders it iterates for something else before.
-
-    Attributes:
-        loader: the latest; None before training begins.
-        passed: True once the script has come to the end of it; then the next one may be over a data set built anew.
-    """
-
-    def __init__(self, hooks: Hooks, skip: int) -> None:
-        self._hooks, self._skip = hooks, skip
-        self.loader: DataLoader[Any] | None = None
-        self.passed = False
-
-    def is_it(self, loader: DataLoader[Any]) -> bool:
-        """Return whether the script trains on ``loader``, which it begins to iterate."""
-        if not is_training(self._hooks):
-            return False
-        if self.loader is None and self._skip > 0:
-            self._skip -= 1
-            return False
-        if self.loader is not None and not reads_like(loader, self.loader, later=self.passed):
-            return False
-        self.loader, self.passed = loader, False
-        return True
-
-
 def is_training(hooks: Hooks) -> bool:
     """Return whether the script may be training now: gradients are recorded, and there is an optimizer."""
     return torch.is_grad_enabled() and bool(hooks.optimizers)
-
-
-def is_trainable(model: nn.Module) -> bool:
-    """Return whether any parameter of ``model`` is trained."""
-    return any(parameter.requires_grad for parameter in model.parameters())
 
 
 def leave(code: int = 0) -> None:

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from autotune.runtime.session import Session
-from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
-from autotune.trial.child.measuring import Tuner, trying
+from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps, Tuner
+from autotune.trial.child.measuring import trying
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import UNFINISHED, LoadedTask, check_split, facts, load, with_split
 from autotune.trial.messages import Resume, TrialRequest, TrialSpec, UnixConnection, error_report
-
-
-def _own_workers(task: LoadedTask) -> dict[str, Any]:
-    """Return the loader workers that the user has today: the runtime changes their number, or reports why not."""
-    current = task.current()
-    count = current.get("num_workers") or 0
-    return {"num_workers": count, "persistent_workers": count > 0 and bool(current.get("persistent_workers"))}
 
 
 class TrainingLoop(MeasuredLoop):
@@ -32,15 +24,15 @@ class TrainingLoop(MeasuredLoop):
         task: the loaded task file.
         session: the runtime with the trial's settings applied.
         spec: the trial.
-        show_life: called at least every half second of stepping.
+        tuner: gets signs of life, and what was measured.
     """
 
-    def __init__(self, task: LoadedTask, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
-        super().__init__(session, spec, show_life)
+    def __init__(self, task: LoadedTask, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
+        super().__init__(session, spec, tuner)
         self.task = task
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
-        loader = task.build_loader(spec.settings.global_batch, spec.seed, **_own_workers(task))
+        loader = task.build_loader(spec.settings.global_batch, spec.seed)
         self.model, self.optimizer, self.loader = session.prepare(model, optimizer, loader)
         self.count = task.counter()
         self.stream = self._batches()
@@ -66,7 +58,7 @@ class TrainingLoop(MeasuredLoop):
 
     def step(self) -> None:
         """Make one optimizer step, on one batch."""
-        batch = self._next_batch()
+        batch = self.next_batch(self.stream.__next__)
         skipped = self.session.skipped_steps
         loss = self.task.loss(self.model, batch)
         self.session.backward(loss)
@@ -74,13 +66,6 @@ class TrainingLoop(MeasuredLoop):
         self.optimizer.zero_grad()
         items = self.count(batch) * self.session.part.share
         self.made_step(items, loss.detach(), skipped=self.session.skipped_steps != skipped)
-
-    def _next_batch(self) -> Any:
-        asked = time.perf_counter()
-        batch = self.next_batch(self.stream.__next__)
-        self.waited += time.perf_counter() - asked
-        self.batches += 1
-        return batch
 
 
 def run_rank(
@@ -92,12 +77,11 @@ def run_rank(
     tuner = Tuner(connection, rank)
     try:
         if isinstance(task, LoadedScript):
-            assert request.spec is not None
             return task.try_out(request.spec, tuner)
         if task is None:
             task = load(Path(request.task))
-        if request.spec is None:
-            _describe(task, request.seed, connection)
+        if request.spec.describe:
+            _describe(task, request.spec.seed, connection)
         else:
             _measure(task, request.spec, tuner)
         return 0
@@ -118,5 +102,5 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
 def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
     """Measure or compare a new loop with the settings in force, and send the report."""
     session = Session(spec.settings, device=task.device, init_method=f"file://{Path.cwd()}/.rendezvous")
-    loop = TrainingLoop(task, session, spec, tuner.show_life)
-    tuner.report(loop.run(trying(loop, tuner)))
+    loop = TrainingLoop(task, session, spec, tuner)
+    tuner.report(loop.run(trying(loop)))

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.task import batch_length, trained_facts
@@ -24,7 +24,6 @@ OUR_ONE = "01"
 BY_SCRIPT, BY_USER = "the script sets its threads itself", "OMP_NUM_THREADS in your environment sets them"
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 """What a training step of a script is known by: the first of them that it has."""
-LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
 INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
 MODEL_FREE = "the script calls no module that an optimizer trains"
@@ -100,14 +99,12 @@ def _names_a_group() -> bool:
     """Return whether any loaded module, but for PyTorch, this project and Python's own, names process groups."""
     own = ("torch", "autotune", *sys.stdlib_module_names)
     loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] not in own]
-    files = {file for module in loaded if (file := getattr(module, "__file__", None))}
-    return any(map(_says_group, sorted(files)))
-
-
-def _says_group(file: object) -> bool:
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        text = Path(str(file)).read_text(errors="replace") if str(file).endswith(".py") else ""
-        return any(word in text for word in GROUP_WORDS)
+    files = {str(getattr(module, "__file__", None)) for module in loaded}
+    for file in sorted(file for file in files if file.endswith(".py")):
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(file).read_text(errors="replace")
+            if any(word in text for word in GROUP_WORDS):
+                return True
     return False
 
 
@@ -155,36 +152,36 @@ def _threads(seen: Seen) -> tuple[int | None, str]:
     return (int(stated) if stated.isdigit() and int(stated) > 0 else None), who
 
 
-def _left_out(seen: Seen) -> Sequence[LEFT]:
+def _left_out(seen: Seen) -> Sequence[LeftOut]:
     """Return what the script decides itself, and what cannot be done from outside."""
-    found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
+    found: list[LeftOut] = [LeftOut("precision", "fp16", "the script's own backward pass does not scale the loss")]
     threads, who = _threads(seen)
     if threads is not None:
-        found.append(("threads", None, who))
+        found.append(LeftOut("threads", None, who))
     if seen.hooks.interop_threads is not None:
-        found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
+        found.append(LeftOut("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
-        found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
+        found += [LeftOut(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
     compiled = seen.hooks.compiles or any(_is_compiled(model) for model in seen.models)
     if compiled or not seen.models:
         why = "the script compiles its model itself" if compiled else MODEL_FREE
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile")]
+        found += [LeftOut(knob, None, why) for knob in ("channels_last", "precision", "compile")]
     found += _left_out_of_loader(seen.loader)
     if seen.loader is not None and not counts_samples(seen):
-        found.append(("batch_size", None, "the length of a batch is not the loader's batch size"))
+        found.append(LeftOut("batch_size", None, "the length of a batch is not the loader's batch size"))
     return found
 
 
-def _left_out_of_loader(loader: DataLoader[Any] | None) -> list[LEFT]:
+def _left_out_of_loader(loader: DataLoader[Any] | None) -> list[LeftOut]:
     if loader is None:
         why = "the script trains on no DataLoader"
-        return [(knob, None, why) for knob in (*LOADER_KNOBS, "batch_size")]
+        return [LeftOut(knob, None, why) for knob in (*LOADER_KNOBS, "batch_size")]
     reason = loaders.why_left_alone(loader)
-    found: list[LEFT] = [(knob, None, reason) for knob in LOADER_KNOBS] if reason is not None else []
+    found: list[LeftOut] = [LeftOut(knob, None, reason) for knob in LOADER_KNOBS] if reason is not None else []
     if loader.persistent_workers:
-        found.append(("num_workers", 0, loaders.PERSISTENT))
+        found.append(LeftOut("num_workers", 0, loaders.PERSISTENT))
     kept = None if isinstance(loader.dataset, IterableDataset) else loaders.why_not_ahead(loader)
-    return [*found, ("batch_size", None, kept)] if kept is not None else found
+    return [*found, LeftOut("batch_size", None, kept)] if kept is not None else found
 
 
 def _is_compiled(model: nn.Module) -> bool:

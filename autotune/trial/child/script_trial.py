@@ -7,33 +7,30 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from autotune.knobs.allocator import raise_thresholds
-from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.allocator import raise_mmap_threshold
 from autotune.knobs.task import TaskFacts
-from autotune.runtime.digests import digest
 from autotune.runtime.entry import as_main
+from autotune.runtime.loaders import reads_like
+from autotune.runtime.processes import agreed, of_rank_zero
 from autotune.runtime.sharing import Passing
 from autotune.scripts.apply import Applied, Order, SharedBatch, models_trained_by
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps
-from autotune.trial.child.measuring import Tuner, trying
-from autotune.trial.child.probe_run import TrainingLoader, leave
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps, Tuner
+from autotune.trial.child.measuring import trying
+from autotune.trial.child.probe_run import is_training, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
-from autotune.trial.child.step_recorder import recording
 from autotune.trial.child.task import batch_length
-from autotune.trial.isolation.isolate import Isolation
+from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report
 from autotune.trial.target import Script
 
@@ -49,30 +46,27 @@ class LoadedScript:
     Attributes:
         script: the user's.
         facts: what the tuner knows of it.
-        hooks: of this process, in which the script stands; None if every trial runs the script from its start.
+        skip: how many loaders it will iterate before the training loader.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself, as a new process.
-        numbers: state of Python's random numbers where the script stands: a fork seeds them anew.
-        skip: how many loaders it will iterate before the training loader.
+        hooks: of this process.
+        numbers: state of Python's random numbers where the script stands: a fork seeds them anew. None if every trial
+            runs the script from its start.
     """
 
     script: Script
     facts: TaskFacts
-    hooks: Hooks | None
-    isolation: Isolation | None
-    numbers: object = None
-    skip: int = 0
+    skip: int
+    isolation: Isolation | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+    numbers: tuple[Any, ...] | None = None
 
     def enter(self, folder: Path) -> None:
-        """Isolate a trial from the user's world, and from other trials.
-
-        Args:
-            folder: the trial's own, in the study's scratch folder.
-        """
+        """Isolate a trial from the user's world, and from other trials. Its ``folder`` is in the study's scratch."""
         if self.isolation is not None:
             self.isolation.nest(folder)
         else:
-            probe_run.enter_isolation(self.script, folder.parent)
+            isolate(folder.parent, network=self.script.network)
 
     def try_out(self, spec: TrialSpec, tuner: Tuner) -> int:
         """Train, and measure or record; returns the exit code of a script that came to its end before the trial did.
@@ -80,67 +74,74 @@ class LoadedScript:
         Raises:
             Resume: to the script, which stands at its fork point and trains on.
         """
-        facts, hooks, shared = self.facts, self.hooks or Hooks(), None
+        facts, shared = self.facts, None
         if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
             shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples or 0)
-        raise_thresholds()
+        raise_mmap_threshold(spec.mmap_threshold)
         order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)
-        applied = Applied(order, strict=True)
-        loop = ScriptLoop(spec, tuner, facts, hooks, applied, TrainingLoader(hooks, self.skip))
-        if self.numbers is not None:
-            random.setstate(cast(Any, self.numbers))
+        loop = ScriptLoop(self, spec, tuner, Applied(order, strict=True))
         if shared is not None:
-            hooks.share(shared)
-        if self.hooks is not None:
+            self.hooks.share(shared)
+        if self.numbers is not None:
+            random.setstate(self.numbers)
             raise Resume(loop)
-        hooks.listener = loop
-        return loop.script_ended(probe_run.run(self.script, hooks))
+        self.hooks.listener = loop
+        return loop.script_ended(probe_run.run(self.script, self.hooks))
 
 
 class ScriptLoop(MeasuredLoop, Listener):
     """The training loop of a script, measured: each time a step is over, the measuring goes on.
 
     Args:
+        loaded: the script, and hooks that report nothing of what the measuring does itself.
         spec: the trial.
         tuner: gets what was measured.
-        facts: what the tuner knows of the script.
-        hooks: report nothing of what the measuring does itself.
         applied: the trial's settings.
-        training: recognises the loader that the script trains on.
+
+    Attributes:
+        loader: the latest that the script trains on; None before training begins.
+        passed: True once the script has come to the end of it; then the next one may be over a data set built anew.
+        step_is_open: True while the script works on a batch.
+        left_at: when the latest batch was read, or the script came to the end of the loader.
     """
 
-    def __init__(
-        self,
-        spec: TrialSpec,
-        tuner: Tuner,
-        facts: TaskFacts,
-        hooks: Hooks,
-        applied: Applied,
-        training: TrainingLoader,
-    ) -> None:
-        if spec.without and facts.script != BATCHES:
+    def __init__(self, loaded: LoadedScript, spec: TrialSpec, tuner: Tuner, applied: Applied) -> None:
+        self.facts, self.hooks, self.applied = loaded.facts, loaded.hooks, applied
+        if spec.without and self.facts.script != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
-        super().__init__(applied.session, spec, tuner.show_life)
-        self.tuner, self.facts, self.hooks, self.applied, self.training = tuner, facts, hooks, applied, training
-        self._known_by = facts.script
+        super().__init__(applied.session, spec, tuner)
+        self.passed = self.step_is_open = False
+        self.left_at = 0.0
+        self._skip, self._known_by = loaded.skip, self.facts.script
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
         self._made = 0
         self._stepping: Optimizer | None = None
-        self.step_is_open = False
-        """True while the script works on a batch."""
 
     # What the script does ---------------------------------------------------------------------------------------------
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Count batches of the training loader; leave every other loader alone."""
-        if self._known_by != BATCHES or not self.training.is_it(loader):
+        if self._known_by != BATCHES or not self._trains_on(loader):
             return begin()
+        if self.batches:
+            self.between = time.perf_counter() - self.left_at
         self.hooks.unseen(lambda: self.applied.loader(loader))
-        self.loader = loader
         self._begin()
-        return _Passes(self, lambda: self.hooks.unseen(begin), endless=self.spec.endless)
+        return _Passes(self, lambda: self.hooks.unseen(begin))
+
+    def _trains_on(self, loader: DataLoader[Any]) -> bool:
+        """Return whether ``loader`` is the first that the script iterates in training, or one built like it."""
+        if not is_training(self.hooks):
+            return False
+        if self.loader is None and self._skip > 0:
+            self._skip -= 1
+            return False
+        if self.loader is not None and not reads_like(loader, self.loader, later=self.passed):
+            return False
+        self.loader, self.passed = loader, False
+        return True
 
     def goes_backward(self, loss: Tensor) -> None:
         """Add up the losses of a step. A step may take long: it may hold twenty of them."""
@@ -177,10 +178,9 @@ class ScriptLoop(MeasuredLoop, Listener):
             self._measured = self._measuring()
             self._go_on()
 
-    def takes(self, batch: Any, waited: float) -> None:
-        """Take a batch that has come after ``waited`` seconds."""
-        self.waited += waited
-        self.batches += 1
+    def takes(self, batch: Any) -> None:
+        """Take the batch of the next step."""
+        self.left_at = time.perf_counter()
         if self.facts.unit == "samples":
             self._batch_items = float(batch_length(batch))
         share = self.spec.settings.batch_size
@@ -188,13 +188,8 @@ class ScriptLoop(MeasuredLoop, Listener):
         if fixed and self.batches == 1 and self._batch_items != share:
             raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
 
-    def ends_step(self, *, interrupted: bool = False) -> None:
-        """End a step: measure on, and end the process if that was the last.
-
-        Args:
-            interrupted: other work than training was done meanwhile.
-        """
-        self.interrupted = self.interrupted or interrupted
+    def ends_step(self) -> None:
+        """End a step: measure on, and end the process if that was the last."""
         loss, self._loss = self._loss, None
         self._made += 1
         self.made_step(self._batch_items, loss)
@@ -209,12 +204,12 @@ class ScriptLoop(MeasuredLoop, Listener):
         return 1
 
     def _measuring(self) -> Steps[TrialReport]:
-        if self.spec.evidence:
-            return (yield from recording(self, self.tuner, self.hooks))
-        report = yield from trying(self, self.tuner)
-        several = self.spec.settings.processes > 1 and not self.spec.first_steps
-        if several and not self.spec.without and not self._is_same_everywhere():
-            raise RuntimeError(PARTED)
+        """Make the steps of the trial. Ranks that share the work have the same weights at its end, bit for bit."""
+        report = yield from trying(self)
+        if self.spec.settings.processes > 1 and not (self.spec.first_steps or self.spec.without):
+            own, device = self.weights(), self.session.device
+            if not agreed(of_rank_zero(own, device) == own, device):
+                raise RuntimeError(PARTED)
         return report
 
     def trained_with(self) -> list[Optimizer]:
@@ -225,62 +220,47 @@ class ScriptLoop(MeasuredLoop, Listener):
         """Yield the buffers of all models that are trained."""
         return (buffer for model in models_trained_by(self.hooks.optimizers) for buffer in model.buffers())
 
-    def _is_same_everywhere(self) -> bool:
-        """Return whether all ranks have the same weights, bit for bit."""
-        own = digest([parameter.detach() for parameter in parameters_of(*self.hooks.optimizers)])
-        least = torch.tensor(list(bytes.fromhex(own)), device=self.session.device)
-        most = least.clone()
-        dist.all_reduce(least, dist.ReduceOp.MIN)
-        dist.all_reduce(most, dist.ReduceOp.MAX)
-        return bool((least == most).all())
-
     def _go_on(self) -> None:
+        """Measure on. At the end of the trial, end all that the script has started, and this process: the surest way
+        out of any script."""
         assert self._measured is not None
         try:
             self.hooks.unseen(self._measured.__next__)
-        except StopIteration as end:
-            self.tuner.report(end.value)
-        except BaseException as error:
-            self.tuner.report(error_report(error))
-            _leave(1)
-        else:
             return
-        _leave(0)
+        except StopIteration as end:
+            report, code = end.value, 0
+        except BaseException as error:
+            report, code = error_report(error), 1
+        self.tuner.report(report)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
+        process_tree.kill_tree(os.getpid(), include_root=False)
+        leave(code)
 
 
 class _Passes(Passing):
     """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
 
-    def __init__(self, loop: ScriptLoop, begin: Begin, *, endless: bool) -> None:
+    def __init__(self, loop: ScriptLoop, begin: Begin) -> None:
         super().__init__(begin())
-        self._loop, self._begin, self._endless = loop, begin, endless
-        self._first = self._empty = True
+        self._loop, self._begin = loop, begin
+        self._empty = True
 
     def __next__(self) -> Any:
         loop = self._loop
         if loop.step_is_open:
             loop.step_is_open = False
-            loop.ends_step(interrupted=self._first)  # the script has left another pass
-        self._first = False
-        asked = time.perf_counter()
+            loop.ends_step()
         batch = loop.hooks.unseen(lambda: loop.next_batch(self._next))
         loop.step_is_open, self._empty = True, False
-        loop.takes(batch, time.perf_counter() - asked)
+        loop.takes(batch)
         return batch
 
     def _next(self) -> Any:
         try:
             return next(self._inner)
         except StopIteration:
-            if self._empty or not self._endless:
-                self._loop.training.passed = True
+            if self._empty or not self._loop.spec.endless:
+                self._loop.passed, self._loop.left_at = True, time.perf_counter()
                 raise
             self._inner, self._empty = self._begin(), True
             return next(self._inner)
-
-
-def _leave(code: int) -> None:
-    """End this process and all that the script has started: the surest way out of any script."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
-    process_tree.kill_tree(os.getpid(), include_root=False)
-    leave(code)

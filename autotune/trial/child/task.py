@@ -10,7 +10,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from autotune.knobs.baseline import DEFAULT_BATCH, LOADER_FACTS, no_knob
 from autotune.knobs.compile import tensor_shapes
 from autotune.knobs.convolutions import has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.settings import KNOB_NAMES
+from autotune.knobs.stated import DEFAULT_BATCH, LOADER_FACTS, no_knob
 from autotune.knobs.task import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length
@@ -70,7 +70,7 @@ class LoadedTask:
     module: ModuleType
     name: str
     device: str
-    dataset: Dataset[Any] | None = field(default=None)
+    dataset: Dataset[Any] | None = None
 
     def build_dataset(self, seed: int) -> Dataset[Any]:
         """Return the dataset, built once per process and inherited by forked trials."""
@@ -97,21 +97,23 @@ class LoadedTask:
             raise TaskContractError(f"build_optimizer() must return an Optimizer, got {type(optimizer).__name__}")
         return optimizer
 
-    def build_loader(
-        self, batch_size: int, seed: int, num_workers: int = 0, persistent_workers: bool = False
-    ) -> DataLoader[Any]:
+    def build_loader(self, batch_size: int, seed: int, *, workers: bool = True) -> DataLoader[Any]:
         """Return a plain loader of the global batch, shuffled by the process's random numbers.
 
-        Its workers live as long as the user's own: the runtime keeps a loader's ``persistent_workers``.
+        Args:
+            batch_size: the global one.
+            seed: of the dataset.
+            workers: with those that the user has today: the runtime changes their number, or reports why not.
         """
-        dataset = self.build_dataset(seed)
+        dataset, current = self.build_dataset(seed), self.current() if workers else {}
+        count = current.get("num_workers") or 0
         return DataLoader(
             dataset,
             batch_size=batch_size,
             shuffle=not isinstance(dataset, IterableDataset),
-            num_workers=num_workers,
+            num_workers=count,
             collate_fn=getattr(self.module, "collate_fn", None),
-            persistent_workers=persistent_workers,
+            persistent_workers=count > 0 and bool(current.get("persistent_workers")),
         )
 
     @property
@@ -138,7 +140,7 @@ class LoadedTask:
             raise TaskContractError(f"CURRENT must be a dict, got {type(current).__name__}")
         for key, value in current.items():
             if key not in (*KNOB_NAMES, *LOADER_FACTS):
-                raise TaskContractError(no_knob(key))
+                raise TaskContractError(no_knob(f"CURRENT[{key!r}]", key))
             if not isinstance(value, bool | int | str | None):
                 raise TaskContractError(f"CURRENT[{key!r}] must be a plain value, got {type(value).__name__}")
         return dict(current)
@@ -180,12 +182,6 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
 
 
-def run_eagerly() -> None:
-    """Run what the user's code has compiled as it is written: compiling takes longer than a few steps are worth."""
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.set_stance("force_eager")
-
-
 def batch_length(batch: Any) -> int:
     """Return samples of a batch: the first dimension of the first tensor found in it."""
     if isinstance(batch, torch.Tensor):
@@ -203,7 +199,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     dataset = task.build_dataset(seed)
     model = task.build_model(seed)
     optimizer = task.build_optimizer(model)
-    reads = fingerprints.of_loader(task.build_loader(1, seed))  # before a data set may open its file
+    reads = fingerprints.of_loader(task.build_loader(1, seed, workers=False))  # before a data set may open its file
     iterable = isinstance(dataset, IterableDataset)
     return TaskFacts(
         name=task.name,
@@ -220,12 +216,7 @@ def trained_facts(
 ) -> dict[str, Any]:
     """Return the facts of `TaskFacts` that follow from what is trained, whether a task file or a script made it.
 
-    Args:
-        models: that are trained.
-        optimizers: theirs; the first one's class counts.
-        dataset: that they are trained on; None if nobody knows it.
-        reads: fingerprint of its loader.
-        device: ``cpu`` or ``cuda``.
+    The first optimizer's class counts. ``dataset`` is None if nobody knows it; ``reads`` is its loader's fingerprint.
     """
     size, variation = sample_size(dataset) if dataset is not None else (0, 1.0)
     first = optimizers[0] if optimizers else None
@@ -303,10 +294,9 @@ def tensor_bytes(value: Any) -> int:
         return value.numel() * value.element_size()
     if isinstance(value, numpy.ndarray):
         return int(value.nbytes)
-    if isinstance(value, Mapping):
-        return sum(tensor_bytes(inner) for inner in value.values())
-    if isinstance(value, list | tuple):
-        return sum(tensor_bytes(inner) for inner in value)
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list | tuple):
+        return sum(map(tensor_bytes, parts))
     return len(value) if isinstance(value, str | bytes) else 8
 
 
@@ -333,7 +323,7 @@ def _check_split(task: LoadedTask, seed: int, clock: Callable[[], float]) -> tup
         return None, None
     gradients = _Gradients(task, seed)
     started, compared = clock(), 0
-    for samples in itertools.islice(_batches(dataset, size), BATCHES):
+    for samples in _batches(dataset, size):
         if compared and clock() - started > SECONDS:
             break
         whole = gradients.of([samples])
@@ -373,7 +363,8 @@ class _Gradients:
     def __init__(self, task: LoadedTask, seed: int) -> None:
         self.task, self.seed = task, seed
         self.model = task.build_model(seed)
-        run_eagerly()
+        if "torch._dynamo" in sys.modules:  # compiling takes longer than a few steps are worth
+            torch.compiler.set_stance("force_eager")
         self.model.train()
         for module in self.model.modules():
             if isinstance(module, _BatchNorm | _DropoutNd):
@@ -388,16 +379,12 @@ class _Gradients:
         self.model.zero_grad(set_to_none=True)
         for part in parts:
             seed_everything(self.seed + salt)
-            batch = self.task.collate([tree_map(_copied, sample) for sample in part])
+            copies = [tree_map_only(Tensor, Tensor.clone, each) for each in part]  # some collate functions change them
+            batch = self.task.collate(copies)
             loss = self.task.loss(self.model, batch if self.move is None else self.move(batch))
             if loss.requires_grad:
                 torch.autograd.backward(loss * (len(part) / count))
         return [p.grad.clone() if p.grad is not None else None for p in self.model.parameters()]
-
-
-def _copied(leaf: Any) -> Any:
-    """Return a copy: some collate functions change their argument."""
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
 def _relative_error(found: Gradient, whole: Gradient) -> float:

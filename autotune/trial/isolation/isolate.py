@@ -19,7 +19,7 @@ from autotune.trial.isolation import overlays, redirected
 from autotune.trial.isolation.private import KERNEL, SERVICES, Nest, below, default_bytes
 
 NEW_NETWORK = 0x40000000
-GET_FLAGS, SET_FLAGS, UP = 0x8913, 0x8914, 1
+SET_FLAGS, UP = 0x8914, 1
 NOBODY = "http://127.0.0.1:9"
 """Where no proxy is: programs that are told to call others through it call nobody."""
 PROGRAMS_CALL = (
@@ -60,21 +60,20 @@ class Isolation:
         _reopen_files(self._nest(folder.resolve()))
 
 
-def isolate(scratch: Path, origin: Path, *, network: bool = False, room: int | None = None) -> Isolation:
+def isolate(scratch: Path, *, network: bool = False) -> Isolation:
     """From now on, what this process and its children write does not land where the user would find it.
 
-    Call it in a process of one thread that is not the tuner's, before the user's code runs. It works in ``origin``
-    afterwards, or in a folder that looks like it. Everything but ``scratch`` is gone with the last child.
+    Call it in a process of one thread that is not the tuner's, in the user's working folder, before the user's code
+    runs. It works there afterwards, or in a folder that looks like it. Everything but ``scratch`` is gone with the last
+    child.
 
     Args:
         scratch: the study's folder; it stays the real one, so that the tuner sees what is written there.
-        origin: the user's working folder.
         network: True if other machines may be reached.
-        room: bytes that a trial may write; by default a quarter of the free memory, 2 GiB at most.
     """
-    scratch, origin, why_not = scratch.resolve(), origin.resolve(), ""
+    scratch, origin, why_not = scratch.resolve(), Path.cwd(), ""
     try:
-        way, entered = overlays.NAME, overlays.enter(scratch, origin, default_bytes() if room is None else room)
+        way, entered = overlays.NAME, overlays.enter(scratch, origin, default_bytes())
     except OSError as error:
         why_not = f"{overlays.NAME}: {error.strerror or error}"
         way, entered = redirected.NAME, redirected.enter(scratch, origin)
@@ -101,9 +100,7 @@ def _leave_network() -> None:
     """
     linux.call("unshare", NEW_NETWORK)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sh14x", b"lo", 0)
-        (flags,) = struct.unpack_from("h", fcntl.ioctl(any_socket, GET_FLAGS, request), 16)
-        fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", flags | UP))
+        fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
 
 
 def _proxies() -> dict[str, str]:

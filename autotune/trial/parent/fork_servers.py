@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from autotune.decoding import decoded
@@ -36,7 +35,6 @@ PAUSE_SECONDS = 1.0
 """Who sleeps so much longer than asked for was stopped, or the clock jumped: busy machines wake sooner."""
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
-EMPTY: Mapping[str, str] = MappingProxyType({})
 TAIL_BYTES = 4096
 LOAD_SECONDS = 120.0
 SCRIPT_SECONDS = 600.0
@@ -52,8 +50,6 @@ NOT_STARTED = "the budget ended before the script was started: give a longer --b
 NOT_LOADED = "{}: the budget ended before it was imported and its dataset built: give a longer --budget"
 LEAST_SECONDS = 1.0
 EXIT_SECONDS = 5.0
-OnExit = Callable[[int, int], None]
-"""Told a trial's exit code and how many processes outlived it."""
 
 
 class NotInTime(UserCodeError):
@@ -101,20 +97,17 @@ class EventLoop:
         self._selector.close()
 
 
-def trial_environment(
-    base: Mapping[str, str], paths: StudyPaths, *, threads: int, memory: int, tuned: Mapping[str, str] = EMPTY
-) -> dict[str, str]:
+def trial_environment(base: Mapping[str, str], paths: StudyPaths, *, threads: int, memory: int) -> dict[str, str]:
     """Return ``base`` (already free of other launchers' variables) with what trials need on top.
 
     Args:
-        base: the user's environment.
+        base: the user's environment, with the variables of settings that a process must start with.
         paths: the study's scratch folder.
         threads: CPU budget; bounds TorchInductor's compile pool.
         memory: memory limit in bytes; likewise.
-        tuned: variables of the settings that a process must start with.
     """
     compile_workers = max(1, min(threads, memory // COMPILE_WORKER_BYTES, MAX_COMPILE_WORKERS))
-    environment = dict(base) | {
+    return dict(base) | {
         # One thread each until a trial sets its own number: pools that exist before a fork hang after it.
         **dict.fromkeys(THREAD_VARIABLES, "1"),
         # One machine: never a wrong interface, never a host name that does not resolve.
@@ -130,8 +123,6 @@ def trial_environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         "AUTOTUNE_TRIAL": "1",
     }
-    preload = " ".join(filter(None, (tuned.get("LD_PRELOAD"), base.get("LD_PRELOAD"))))
-    return environment | dict(tuned) | ({"LD_PRELOAD": preload} if preload else {})
 
 
 @dataclass(frozen=True)
@@ -146,7 +137,6 @@ class TrialSetup:
         seed: of data order and weights.
         script: how an unmodified script is started; None for a task file.
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
-        oom_kills: reads the memory cgroup's kill counter.
         binding: the CPUs of each process of settings on this machine.
     """
 
@@ -157,21 +147,15 @@ class TrialSetup:
     seed: int = 0
     script: Script | None = None
     users_threads: str = ""
-    oom_kills: Callable[[], int | None] = lambda: None
     binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Return what is tuned, in the user's own words: the file's text, and a script's arguments."""
-        return (self.task.read_text(), *(self.script.arguments if self.script is not None else ()))
 
 
 class ForkServerProcess:
     """One living fork server. It leads a process group, which the terminal's Ctrl-C does not reach.
 
     Args:
-        environment: that it starts with.
-        folder: that it starts in.
+        setup: of the trials.
+        settings: of the first of them: the others start with the same variables.
         loop: calls back for its messages and its log.
 
     Raises:
@@ -180,20 +164,18 @@ class ForkServerProcess:
     Attributes:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None if it forks them.
-        script: that it has loaded; None for a task file.
+        script: that it loads; None for a task file.
         facts: of that.
-        gaps: what it does not keep from the user's world.
-        on_exit: called when a trial has ended, by the trial's pid.
+        on_exit: called with the exit code when a trial has ended, by the trial's pid.
     """
 
-    def __init__(self, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> None:
-        self.loop = loop
+    def __init__(self, setup: TrialSetup, settings: Settings, loop: EventLoop) -> None:
+        self.setup, self.loop = setup, loop
         self.gone = False
         self.no_fork_reason: str | None = None
         self.script: Script | None = None
         self.facts: TaskFacts | None = None
-        self.gaps: tuple[str, ...] = ()
-        self.on_exit: dict[int, OnExit] = {}
+        self.on_exit: dict[int, Callable[[int], None]] = {}
         self._replies: deque[dict[str, Any]] = deque()
         self._log = b""
         self.connection, theirs = UnixConnection.pair()
@@ -202,8 +184,8 @@ class ForkServerProcess:
         try:
             self.process = subprocess.Popen(
                 child_command("fork_server", str(theirs.fileno())),
-                env=dict(environment),
-                cwd=folder,
+                env=dict(setup.environment(settings)),
+                cwd=setup.origin,
                 stdin=subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
@@ -232,11 +214,10 @@ class ForkServerProcess:
         self.no_fork_reason = reply["no_fork_reason"]
         return reply
 
-    def load(self, setup: TrialSetup, script: Script | None, facts: TaskFacts | None, deadline: float) -> None:
+    def load(self, script: Script | None, facts: TaskFacts | None, deadline: float) -> None:
         """Load the task, or bring the ``script`` to its training.
 
         Args:
-            setup: of the trials.
             script: how it is started; None for a task file.
             facts: of the script, for trials of several processes: they make their group before they train, so they
                 cannot be forked where it trains; None for those of one.
@@ -246,6 +227,7 @@ class ForkServerProcess:
             UserCodeError: the task could not be imported or its dataset not built.
             NothingUsable: not by the ``deadline``.
         """
+        self.script = script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
         seconds = max(0.0, min(most, deadline - time.monotonic()))
         if script is not None and seconds < LEAST_SECONDS:
@@ -254,24 +236,24 @@ class ForkServerProcess:
         reply = self.ask(
             "load",
             seconds,
-            task=str(setup.task),
-            seed=setup.seed,
-            scratch=str(setup.paths.root),
+            task=str(self.setup.task),
+            seed=self.setup.seed,
+            scratch=str(self.setup.paths.root),
             script=None if script is None else asdict(script),
-            users_threads=setup.users_threads,
+            users_threads=self.setup.users_threads,
             facts=None if facts is None else asdict(facts),
         )
         if reply is None:
-            raise self._silent(str(setup.task), script, seconds, in_budget=seconds == most)
+            raise self._silent(seconds, in_budget=seconds == most)
         if reply["error"] is not None:
-            raise self._failed(str(setup.task), script, decoded(TrialReport, reply["error"]))
+            raise self._failed(decoded(TrialReport, reply["error"]))
         if script is not None:
-            self.script = replace(script, ranked=reply["ranked"])
-            self.facts, self.gaps = decoded(TaskFacts, reply["facts"]), tuple(reply["gaps"])
+            self.facts = decoded(TaskFacts, reply["facts"])
+            self.script = replace(script, ranked=self.facts.ranked)
 
-    def _silent(self, task: str, script: Script | None, seconds: float, *, in_budget: bool) -> Exception:
+    def _silent(self, seconds: float, *, in_budget: bool) -> Exception:
         """End a fork server that has not answered for so many ``seconds``. Return why nothing was loaded."""
-        timed_out = not self.gone
+        task, script, timed_out = self.setup.task, self.script, not self.gone
         stacks = self.stacks(self.process.pid) if timed_out and script is not None else ""
         code = self.kill()
         if timed_out and script is not None:
@@ -283,11 +265,12 @@ class ForkServerProcess:
         how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
         return UserCodeError(f"{task}: {how} while it was imported and its dataset built", self.tail())
 
-    def _failed(self, task: str, script: Script | None, error: TrialReport) -> UserCodeError:
+    def _failed(self, error: TrialReport) -> UserCodeError:
         """Return the user's own ``error``, with advice if the isolation of trials may be its reason."""
-        kind, lines = error.error_type or "", [f"{task}: {error.sentence}"]
-        if script is not None:
-            lines += filter(None, [explain(kind, error.error or "", network=script.network, room=default_bytes())])
+        kind, lines = error.error_type or "", [f"{self.setup.task}: {error.sentence}"]
+        if self.script is not None:
+            why = explain(kind, error.error or "", network=self.script.network, room=default_bytes())
+            lines += [why] if why else []
         printed = self.tail() if kind == "SystemExit" else ""  # its traceback does not show why
         return UserCodeError("\n".join(lines), printed or error.traceback)
 
@@ -329,7 +312,7 @@ class ForkServerProcess:
         elif message["reply"] != "exited":
             self._replies.append(message)
         elif message["pid"] in self.on_exit:
-            self.on_exit.pop(message["pid"])(message["code"], message["leftovers"])
+            self.on_exit.pop(message["pid"])(message["code"])
 
     def _read_log(self) -> None:
         """Keep the end of what was printed."""

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autotune.errors import cut
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.lines import first_line
 from autotune.stats.outcome import (
     Compared,
     Completed,
@@ -75,9 +75,9 @@ WRITES = {
 """What a script's text shows that wrote what a trial may not -> why it failed."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrialEnd:
-    """The end of a trial's processes.
+    """What is known of a trial's processes, from the first message to the end of the last of them.
 
     Attributes:
         report: the first report that carries an error, else rank 0's; None if none came.
@@ -88,19 +88,17 @@ class TrialEnd:
         log: tail of what the trial printed.
         seconds: from request to end.
         start_seconds: from request to the end of the first training step.
-        leftovers: processes that outlived the trial and were ended.
         no_fork_reason: why it ran as a new process; None if it was forked.
     """
 
-    report: TrialReport | None
-    rank_codes: tuple[int, ...]
-    code: int | None
+    report: TrialReport | None = None
+    rank_codes: tuple[int, ...] = ()
+    code: int | None = None
     timed_out: str | None = None
     oom_kills: int | None = None
     log: str = ""
     seconds: float = 0.0
     start_seconds: float = 0.0
-    leftovers: int = 0
     no_fork_reason: str | None = None
 
 
@@ -122,17 +120,11 @@ def judge(end: TrialEnd) -> Outcome:
     steps = sum(block.steps for block in report.measurement.blocks) + report.measurement.warmup_steps
     if report.measurement.skipped_steps > MAX_SKIPPED * steps:
         return WrongNumbers(f"the GradScaler skipped {report.measurement.skipped_steps} of {steps} steps")
-    notes = list(report.notes)
-    if end.leftovers:
-        notes.append(f"left {end.leftovers} process(es) running; they were ended")
-    if not report.measurement.steady:
-        notes.append("no steady state within the warm-up's time")
     return Completed(
         measurement=report.measurement,
         losses=report.losses,
         seconds=end.seconds,
         start_seconds=end.start_seconds,
-        notes=tuple(notes),
     )
 
 
@@ -225,8 +217,8 @@ def check_losses(
 
 def short(text: str, width: int = 160) -> str:
     """Return the most useful line of a message, cut to ``width``: the first; the last if torch wrapped a worker's."""
-    wrapped = text.strip().startswith("Caught ")
-    return first_line(text.strip().splitlines()[-1] if wrapped else text, width) or "no message"
+    lines = text.strip().splitlines() or ["no message"]
+    return cut(lines[-1 if lines[0].startswith("Caught ") else 0].strip(), width)
 
 
 def explain(error_type: str, text: str, *, network: bool, room: int) -> str | None:

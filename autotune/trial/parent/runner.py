@@ -1,4 +1,4 @@
-"""The parent's side of trials: starts them through fork servers, waits for them, and reports how each ended.
+"""The parent's side of trials: starts them through fork servers, waits for them, and records how each ended.
 
 A `RunningTrial` holds its messages, its signs of life and its processes.
 """
@@ -6,11 +6,11 @@ A `RunningTrial` holds its messages, its signs of life and its processes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
+from autotune.probes.memory import oom_kills
+from autotune.probes.system import System
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
@@ -61,60 +63,108 @@ class Timeouts:
 
 
 class RunningTrial:
-    """A trial from its start until nothing of it is left. Made by `Runner.start`.
+    """A trial until nothing of it is left. Made by `Runner.start`; the end of a ``with`` block ends it.
+
+    Args:
+        server: starts it.
+        timeouts: of the trial.
 
     Attributes:
-        events: messages that wait for the runner: facts of the task, or signs of a resident trial.
-        code: exit code of the launcher; None while it runs.
-        timed_out: the phase in which the watchdog ended it; None if it did not.
-        start_seconds: from the request to the first step; 0 before that.
+        events: messages that wait: facts of the task, evidence of ranks, or signs of a resident trial.
+        end: what is known of its processes; complete after the ``with`` block.
     """
 
-    def __init__(
-        self,
-        server: ForkServerProcess,
-        connection: UnixConnection,
-        pid: int,
-        timeouts: Timeouts,
-        oom_kills: int | None = None,
-    ) -> None:
-        self.server, self.connection, self.pid, self.timeouts = server, connection, pid, timeouts
+    def __init__(self, server: ForkServerProcess, timeouts: Timeouts) -> None:
+        self.server, self.timeouts = server, timeouts
         self.requested_at = self.last_sign_at = time.monotonic()
+        self.phase, self.pid = "starting", 0
         self.events: deque[dict[str, Any]] = deque()
-        self.code: int | None = None
-        self.timed_out: str | None = None
-        self.phase = "starting"
-        self.rank_codes: list[int] = []
-        self._groups = [pid]
-        self._oom_kills_before = oom_kills
-        self.start_seconds = 0.0
+        self.end = TrialEnd()
         self._reports: list[TrialReport] = []
-        self._leftovers = 0
+        self._groups: list[int] = []
+        self._kills_before = oom_kills(System())
+
+    def begin(self, request: TrialRequest) -> None:
+        """Have the fork server start it, and take its messages as they come.
+
+        Raises:
+            LaunchError: the fork server has ended.
+        """
+        server = self.server
+        self.connection, theirs = UnixConnection.pair()
+        reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
+        theirs.close()
+        if reply is None:
+            server.gone = True
+            raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
+        self.pid = reply["pid"]
+        self._groups.append(self.pid)
+        self.last_sign_at = time.monotonic()
+        from_start = server.facts.no_fork_reason if server.facts is not None else None
+        self.end.no_fork_reason = server.no_fork_reason or from_start
+        server.loop.add(self.connection.fileno(), self._read)
+        server.on_exit[self.pid] = self._exited
+
+    def __enter__(self) -> RunningTrial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever it is doing, and complete the record of its end."""
+        self._kill()
+        self.server.loop.remove(self.connection.fileno())
+        self.server.on_exit.pop(self.pid, None)
+        self.connection.close()
+        kills, before = oom_kills(System()), self._kills_before
+        self.end.oom_kills = kills - before if kills is not None and before is not None else None
+        self.end.report = most_telling(self._reports)
+        self.end.log = self.server.tail()
+        self.end.seconds = time.monotonic() - self.requested_at
 
     @property
     def ended(self) -> bool:
         """Return True once the whole process tree is gone."""
-        return self.code is not None
+        return self.end.code is not None
 
-    @property
-    def hung_at(self) -> float:
-        """Return when the watchdog ends it unless it shows a sign of life before, on the monotonic clock."""
-        return min(self.last_sign_at + float(getattr(self.timeouts, self.phase)), self.timeouts.deadline)
+    def wait(self, events: float = math.inf) -> None:
+        """Sleep until so many ``events`` wait, or the trial's end. If it hangs before, it is ended."""
+        while len(self.events) < events and not self.ended:
+            patient_until = self.last_sign_at + getattr(self.timeouts, self.phase)
+            left = min(patient_until, self.timeouts.deadline) - time.monotonic()
+            if left <= 0:
+                over = time.monotonic() >= self.timeouts.deadline
+                self.end.timed_out = BUDGET_OVER if over else self.phase
+                if not over:  # every rank writes to the log where it is stuck
+                    self.server.stacks(self.pid)
+                self._kill()
+                return
+            if self.server.loop.wait(left):
+                self.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
+            if self.server.gone and not self.ended:
+                self.end.code = self.server.process.wait()
 
-    def has_events(self, count: int = 1) -> bool:
-        """Return True once ``count`` events wait."""
-        return len(self.events) >= count
+    def ready(self) -> bool:
+        """Wait until this resident trial is warm, then pause it; False if it ended instead."""
+        self.wait(1)
+        self.events.clear()
+        self._signal(signal.SIGSTOP)
+        return not self.ended
 
-    def listen(self) -> None:
-        """Take messages as they come, and the word of the fork server that all is over."""
-        self.server.loop.add(self.connection.fileno(), self._read)
-        self.server.on_exit[self.pid] = self._exited
+    def block(self, seconds: float) -> Block | None:
+        """Measure one block of about ``seconds`` of this resident trial, paused before and after.
 
-    def signal(self, signum: int) -> None:
-        """Send ``signum`` to the trial's process groups."""
-        for group in self._groups if not self.ended else ():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signum)
+        Returns:
+            None if it ended, or a loss was not finite.
+        """
+        if self.ended:
+            return None
+        self._signal(signal.SIGCONT)
+        self.last_sign_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            self.connection.send({"request": "block", "seconds": seconds})
+        self.wait(1)
+        self._signal(signal.SIGSTOP)
+        message = self.events.popleft() if self.events else None
+        return Block(**message["block"]) if message is not None and message["finite"] else None
 
     def record(self, message: dict[str, Any]) -> None:
         """Book a message."""
@@ -122,41 +172,28 @@ class RunningTrial:
         event = message["event"]
         if event == "rank-started":
             self._groups.append(message["pid"])
-            return
-        if event == "phase":
+        elif event == "phase":
             self.phase = message["phase"]
             if message.get("first_step"):
-                self.start_seconds = self.last_sign_at - self.requested_at
+                self.end.start_seconds = self.last_sign_at - self.requested_at
         elif event == "report":
             self._reports.append(decoded(TrialReport, message["report"]))
         elif event == "rank-ended":
-            self.rank_codes.append(message["code"])
+            self.end.rank_codes += (message["code"],)
         else:
             self.events.append(message)
 
-    def end(self, oom_kills: int | None) -> TrialEnd:
-        """Return how it ended; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
-        before = self._oom_kills_before
-        facts = self.server.facts
-        why_from_start = None if facts is None else facts.no_fork_reason
-        return TrialEnd(
-            report=most_telling(self._reports),
-            rank_codes=tuple(self.rank_codes),
-            code=self.code,
-            timed_out=self.timed_out,
-            oom_kills=oom_kills - before if oom_kills is not None and before is not None else None,
-            log=self.server.tail(),
-            seconds=time.monotonic() - self.requested_at,
-            start_seconds=self.start_seconds,
-            leftovers=self._leftovers,
-            no_fork_reason=self.server.no_fork_reason or why_from_start,
-        )
+    def _signal(self, signum: int) -> None:
+        """Send ``signum`` to the trial's process groups."""
+        for group in self._groups if not self.ended else ():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signum)
 
-    def close(self) -> None:
-        """Listen no longer."""
-        self.server.loop.remove(self.connection.fileno())
-        self.server.on_exit.pop(self.pid, None)
-        self.connection.close()
+    def _kill(self) -> None:
+        """End all of its processes, if any is left."""
+        if not self.ended:
+            self.server.send("kill", pid=self.pid)
+            self.server.loop.wait_until(lambda: self.server.gone or self.ended, KILL_SECONDS)
 
     def _read(self) -> bool:
         """Record the next message; False if none waits. At the end of the stream, listen no longer."""
@@ -170,32 +207,16 @@ class RunningTrial:
         self.record(message)
         return True
 
-    def _exited(self, code: int, leftovers: int) -> None:
+    def _exited(self, code: int) -> None:
         """Record what it sent before, and then how it ended: its process tree is gone."""
         self.connection.socket.setblocking(False)
         while self._read():
             pass
-        self.code, self._leftovers = code, leftovers
-
-
-def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None:
-    """Sleep until ``done`` or the trial's end, or until it counts as hung: then its ``timed_out`` is set."""
-    while not done() and not trial.ended:
-        left = trial.hung_at - time.monotonic()
-        if left <= 0:
-            over = time.monotonic() >= trial.timeouts.deadline
-            trial.timed_out = BUDGET_OVER if over else trial.phase
-            if not over:  # every rank writes to the log where it is stuck
-                trial.server.stacks(trial.pid)
-            return
-        if loop.wait(left):
-            trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
-        if trial.server.gone and not trial.ended:
-            trial.code = trial.server.process.wait()
+        self.end.code = code
 
 
 class Runner:
-    """Starts and watches trials of one task file.
+    """Starts trials of one task file or script. The end of a ``with`` block ends all that it has started.
 
     Args:
         setup: what all of them share.
@@ -204,7 +225,6 @@ class Runner:
     def __init__(self, setup: TrialSetup) -> None:
         self.setup = setup
         self.loop = EventLoop()
-        self.trials: set[RunningTrial] = set()
         self.started = 0
         self.deadline = float("inf")
         """End of the whole budget on the monotonic clock; bounds what has no timeouts of its own."""
@@ -221,13 +241,10 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all trials and fork servers, and remove the scratch folder."""
+        """End all fork servers, with what runs below them, and remove the scratch folder."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()
-        for trial in self.trials:
-            trial.connection.close()
-        self.trials.clear()
         self.loop.close()
         self.setup.paths.remove()
 
@@ -250,9 +267,9 @@ class Runner:
         facts = self._server(PLAIN, deadline).facts if several else None
         server = self._servers.get((settings.inherited, several))
         if server is None or server.gone:
-            server = ForkServerProcess(self.setup.environment(settings), self.setup.origin, self.loop)
+            server = ForkServerProcess(self.setup, settings, self.loop)
             self._servers[settings.inherited, several] = server
-            server.load(self.setup, self._script, facts, deadline)
+            server.load(self._script, facts, deadline)
             self._script = server.script
         return server
 
@@ -267,17 +284,15 @@ class Runner:
         """
         if self.setup.script is not None:
             return self._describe_script(several=steps)
-        trial = self.start(None, Timeouts(deadline=self.deadline))
-        try:
-            self._wait(trial, trial.has_events)
+        spec = TrialSpec(settings=PLAIN, seed=self.setup.seed, describe=True)
+        with self.start(spec, Timeouts(deadline=self.deadline)) as trial:
+            trial.wait(1)
             if steps:
                 trial.timeouts = replace(trial.timeouts, starting=STEP_SECONDS)
-                self._wait(trial, partial(trial.has_events, 2))
-        finally:
-            self.stop(trial)
+                trial.wait(2)
         if trial.events:
             return decoded(TaskFacts, trial.events[-1]["facts"])
-        raise _user_code_error(self.setup.task, self.end(trial))
+        raise _user_code_error(self.setup.task, trial.end)
 
     def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
@@ -288,7 +303,7 @@ class Runner:
         now = time.monotonic()
         self.script_seconds = self.script_seconds or now - begun
         again = () if script == self.setup.script else (STARTED_AGAIN,)
-        facts = replace(facts, warnings=(*again, *facts.warnings, *server.gaps), ranked=script.ranked)
+        facts = replace(facts, warnings=(*again, *facts.warnings))
         if script.line:
             return self._describe_launched(facts, script)
         if facts.why_not_several is not None or not several:
@@ -316,17 +331,16 @@ class Runner:
         facts = replace(facts, current={**own, **facts.current})
         if script.processes == 1:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
-        why_not = several_processes.UNDER_MPI if script.under_mpi else facts.why_not_several
+        why_not = several_processes.UNDER_MPI if script.launcher == "mpiexec" else facts.why_not_several
         if why_not is None:
-            recorded = self._record_ranks(facts, script.processes)
-            if recorded.end is not None:
-                raise _user_code_error(self.setup.task, recorded.end)
-            why_not = several_processes.why_not_own(recorded.ranks)
-        if why_not is not None:
-            note = several_processes.MEASURED_ALONE.format(script.processes, why_not)
-            own_number = several_processes.OWN_NUMBER
-            return replace(facts, warnings=(note, *facts.warnings), why_not_several=own_number)
-        return several_processes.as_launched(facts, recorded.ranks)
+            ranks = self._record_ranks(facts, script.processes)
+            if isinstance(ranks, TrialEnd):
+                raise _user_code_error(self.setup.task, ranks)
+            why_not = several_processes.why_not_own(ranks)
+            if why_not is None:
+                return several_processes.as_launched(facts, ranks)
+        note = several_processes.MEASURED_ALONE.format(script.processes, why_not)
+        return replace(facts, warnings=(note, *facts.warnings), why_not_several=several_processes.OWN_NUMBER)
 
     @property
     def patience(self) -> float:
@@ -344,17 +358,14 @@ class Runner:
         launched = self.setup.script is not None and self.setup.script.processes == ranks
         settings = Settings(processes=ranks, batch_size=batch if launched else batch // ranks)
         spec = TrialSpec(settings=settings, evidence=True, endless=False)
-        trial = self.start(spec, Timeouts(starting=patience, stepping=patience, deadline=self.deadline))
-        try:
-            self._wait(trial, partial(trial.has_events, ranks))
+        timeouts = Timeouts(starting=patience, stepping=patience, deadline=self.deadline)
+        with self.start(spec, timeouts) as trial:
+            trial.wait(ranks)
             seconds = time.monotonic() - trial.requested_at
-            found = [decoded(RankEvidence, event["evidence"]) for event in trial.events]
-        finally:
-            self.stop(trial)
         if ranks > 1:
             self.several_seconds = seconds
-        ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
-        return Recorded(ordered, None if len(ordered) == ranks else self.end(trial))
+        found = [decoded(RankEvidence, event["evidence"]) for event in trial.events]
+        return sorted(found, key=lambda evidence: evidence.rank) if len(found) == ranks else trial.end
 
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
         """Run a trial to its end. One that starts a script afresh fails alone if the script does not start again."""
@@ -366,93 +377,38 @@ class Runner:
                 raise
             late = "starting" if isinstance(error, NotInTime) else None
             words = f"{error.traceback}\n{error}".strip()
-            return TrialEnd(None, (), 1, timed_out=late, log=words, seconds=time.monotonic() - asked)
-        try:
-            self._wait(trial, lambda: trial.ended)
-        finally:
-            self.stop(trial)
-        return self.end(trial)
+            return TrialEnd(code=1, timed_out=late, log=words, seconds=time.monotonic() - asked)
+        with trial:
+            trial.wait()
+        return trial.end
 
-    def ready(self, trial: RunningTrial) -> bool:
-        """Wait until a resident trial is warm, then pause it; False if it ended instead."""
-        self._wait(trial, trial.has_events)
-        trial.events.clear()
-        trial.signal(signal.SIGSTOP)
-        return not trial.ended
-
-    def block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """Measure one block of about ``seconds`` of a resident trial, paused before and after.
-
-        Returns:
-            None if it ended, or a loss was not finite.
-        """
-        if trial.ended:
-            return None
-        trial.signal(signal.SIGCONT)
-        trial.last_sign_at = time.monotonic()
-        with contextlib.suppress(OSError):
-            trial.connection.send({"request": "block", "seconds": seconds})
-        self._wait(trial, trial.has_events)
-        trial.signal(signal.SIGSTOP)
-        message = trial.events.popleft() if trial.events else None
-        return Block(**message["block"]) if message is not None and message["finite"] else None
-
-    def stop(self, trial: RunningTrial) -> None:
-        """End a trial, whatever it is doing, and wait until nothing of it is left."""
-        if not trial.ended:
-            trial.server.send("kill", pid=trial.pid)
-        self.loop.wait_until(lambda: trial.server.gone or trial.ended, KILL_SECONDS)
-        if trial in self.trials:
-            self.trials.remove(trial)
-            trial.close()
-
-    def end(self, trial: RunningTrial) -> TrialEnd:
-        """Return how a stopped trial ended."""
-        return trial.end(self.setup.oom_kills())
-
-    def start(self, spec: TrialSpec | None, timeouts: Timeouts) -> RunningTrial:
+    def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
         """Have a fork server start a trial, and return at once.
 
         Args:
-            spec: of the trial; None if a task is described.
+            spec: of the trial.
             timeouts: of the trial.
         """
-        settings = spec.settings if spec is not None else PLAIN
         deadline = self.deadline
         if self.script_seconds:  # a script was started before: it need not take much longer now
             deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
-        server = self._server(settings, deadline)
-        self.started += 1
-        if not self.trials:
+        server = self._server(spec.settings, deadline)
+        if not server.on_exit:  # none of its trials runs
             server.forget_log()
-        kills, requested_at = self.setup.oom_kills(), time.monotonic()
-        ours, theirs = UnixConnection.pair()
-        request = TrialRequest(
-            task=str(self.setup.task),
-            folder=str(self.setup.paths.trial(self.started)),
-            origin=str(self.setup.origin),
-            seed=self.setup.seed,
-            spec=spec,
-            binding="" if spec is None else self.setup.binding(settings).text,
-            script=server.script,
-            facts=server.facts,
+        self.started += 1
+        trial = RunningTrial(server, timeouts)
+        trial.begin(
+            TrialRequest(
+                task=str(self.setup.task),
+                folder=str(self.setup.paths.trial(self.started)),
+                origin=str(self.setup.origin),
+                spec=spec,
+                binding=self.setup.binding(spec.settings).text,
+                script=server.script,
+                facts=server.facts,
+            )
         )
-        reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
-        theirs.close()
-        if reply is None:
-            server.gone = True
-            raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
-        trial = RunningTrial(server, ours, reply["pid"], timeouts, kills)
-        trial.requested_at = requested_at
-        trial.listen()
-        self.trials.add(trial)
         return trial
-
-    def _wait(self, trial: RunningTrial, done: Callable[[], bool]) -> None:
-        """Sleep until ``done`` or the trial's end; a trial that hangs is ended."""
-        wait(self.loop, trial, done)
-        if trial.timed_out is not None and not trial.ended:
-            self.stop(trial)
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task import LeftOut, TaskFacts
 from autotune.trial.messages import RankEvidence
-from autotune.trial.parent.judge import TrialEnd, how_it_ended, short
+from autotune.trial.parent.judge import TrialEnd, judge
 
 OTHER_GRADIENTS = 1.5
 """Gradients of several ranks may be this many times as large as those of one process, or as small: their samples
@@ -22,6 +22,9 @@ OWN_BACKEND = "the script makes its process group itself, with gloo"
 OWN_NUMBER = "your launch line says how many processes there are"
 MEASURED_ALONE = "your launch line starts {} processes, but what was measured is one: {}"
 UNDER_MPI = "trials do not start processes by mpiexec yet"
+
+Recorded = Sequence[RankEvidence] | TrialEnd
+"""Evidence of all ranks of a trial in their order, or its end if not all of them came to train."""
 
 
 def why_not_own(ranks: Sequence[RankEvidence]) -> str | None:
@@ -111,19 +114,6 @@ def _difference(rank: RankEvidence, alone: RankEvidence) -> str:
     return "another number of parameter groups"
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Evidence of the ranks of a trial.
-
-    Attributes:
-        ranks: evidence of each that came to train.
-        end: how the trial ended; None if all ranks came to train.
-    """
-
-    ranks: tuple[RankEvidence, ...]
-    end: TrialEnd | None = None
-
-
 def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
     """Return ``facts`` with the reason why several processes are not offered, after a trial with one and one with two.
 
@@ -132,18 +122,18 @@ def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
         record: runs it as so many processes.
     """
     alone = record(1)
-    if alone.end is not None:
-        return replace(facts, why_not_several=f"as one process: {_reason(alone.end)}")
+    if isinstance(alone, TrialEnd):
+        return replace(facts, why_not_several=f"as one process: {_reason(alone)}")
     both = record(2)
-    reason = why_not_shared(alone.ranks[0], both.ranks) if both.end is None else STARTED + _reason(both.end)
-    if reason is not None:
-        return replace(facts, why_not_several=reason)
-    return _of_ranks(facts, both.ranks)
+    if isinstance(both, TrialEnd):
+        return replace(facts, why_not_several=STARTED + _reason(both))
+    reason = why_not_shared(alone[0], both)
+    return _of_ranks(facts, both) if reason is None else replace(facts, why_not_several=reason)
 
 
 def _of_ranks(facts: TaskFacts, ranks: Sequence[RankEvidence]) -> TaskFacts:
     """Return ``facts`` with the backend and the loaders of several ``ranks``."""
-    others = tuple(("backend", name, OWN_BACKEND) for name in BACKENDS if name != "gloo")
+    others = tuple(LeftOut("backend", name, OWN_BACKEND) for name in BACKENDS if name != "gloo")
     compared = facts.compared
     for rank in ranks:  # their sampler may be another one than that of one process
         compared = compared.with_one("loaders", rank.loader) if rank.loader else compared
@@ -152,8 +142,6 @@ def _of_ranks(facts: TaskFacts, ranks: Sequence[RankEvidence]) -> TaskFacts:
 
 def _reason(end: TrialEnd) -> str:
     """Return why a trial ended before all its ranks had trained."""
-    if end.report is not None and end.report.error_type is not None:
-        return f"{end.report.error_type}: {short(end.report.error or '')}"
-    if end.timed_out is not None:
+    if end.report is None and end.timed_out is not None:
         return f"not all of them had trained after {end.seconds:.0f} s"
-    return how_it_ended(end).reason
+    return judge(end).reason

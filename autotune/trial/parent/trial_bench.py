@@ -7,10 +7,9 @@ import random
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from autotune.knobs.constraints import with_global_batch
+from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import LASTING, Block
 from autotune.stats.outcome import Compared, Completed, Outcome
@@ -43,6 +42,7 @@ class TrialBench:
 
     Attributes:
         no_fork_reason: why trials ran as new processes; None if they were forked.
+        mmap_threshold: see `TrialSpec`. A run gets there in its first evaluation, which a trial does not have.
     """
 
     def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
@@ -50,6 +50,7 @@ class TrialBench:
         self.timeouts = Timeouts(starting=max(patience, runner.patience), stepping=patience)
         self.reference: tuple[float, ...] = ()
         self.no_fork_reason: str | None = None
+        self.mmap_threshold = GLIBC_RAISES_TO
         self._random = random.Random(seed)
         self._missed = 0.0
         """See `TrialContest`; of the last one."""
@@ -75,8 +76,14 @@ class TrialBench:
         return outcome
 
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
-        spec = TrialSpec(settings=settings, seed=self.seed, own=self.baseline, give_up_below=give_up_below)
-        end = self.runner.run(spec, self._timeouts(settings, deadline))
+        spec = TrialSpec(
+            settings=settings,
+            seed=self.seed,
+            own=self.baseline,
+            give_up_below=give_up_below,
+            mmap_threshold=self.mmap_threshold,
+        )
+        end = self.runner.run(spec, replace(self._timeouts(settings), deadline=deadline))
         self.no_fork_reason = end.no_fork_reason
         outcome = judge(end)
         if settings == self.baseline:
@@ -84,34 +91,34 @@ class TrialBench:
         same_batch = settings.global_batch == self.baseline.global_batch
         return check_losses(outcome, settings, self.reference, same_batch=same_batch)
 
-    def compare(self, settings: Settings, deadline: float) -> Outcome:
+    def _timeouts(self, settings: Settings, silence: float = 0.0) -> Timeouts:
+        """Return the timeouts of a trial whose steps may show no sign of life for so many seconds of ``silence``.
+
+        Several processes of a script run it from its start, which takes longer.
+        """
+        starting, stepping = self.timeouts.starting, max(silence, self.timeouts.stepping)
+        if settings.processes > 1:
+            starting = max(starting, PATIENCE * self.runner.several_seconds)
+        return replace(self.timeouts, starting=starting, stepping=stepping, deadline=self.runner.deadline)
+
+    def compare(self, settings: Settings) -> Outcome:
         """Compare the first steps of ``settings`` with those of the baseline at the same global batch.
 
         Returns:
             `Compared`, or how the trial failed.
         """
         path = self.runner.setup.paths.first_steps(settings.global_batch)
-        reference = with_global_batch(self.baseline, settings.global_batch)
-        if not path.exists():
-            first = self._first_steps(reference, reference, path, deadline)
-            if settings == reference or not isinstance(first, Compared):
-                return first
-        return self._first_steps(settings, reference, path, deadline)
-
-    def _first_steps(self, settings: Settings, reference: Settings, path: Path, deadline: float) -> Outcome:
-        spec = TrialSpec(settings=settings, seed=self.seed, own=reference, first_steps=str(path), endless=False)
-        timeouts = replace(self.timeouts, stepping=max(COMPARING_SECONDS, self.timeouts.stepping), deadline=deadline)
-        return judge(self.runner.run(spec, timeouts))
-
-    def _timeouts(self, settings: Settings, deadline: float) -> Timeouts:
-        """Return the timeouts of a trial. Several processes of a script run it from its start, which takes longer."""
-        starting = self.timeouts.starting
-        if settings.processes > 1:
-            starting = max(starting, PATIENCE * self.runner.several_seconds)
-        return replace(self.timeouts, starting=starting, deadline=deadline)
+        reference = self.baseline.but(batch_size=-(-settings.global_batch // self.baseline.processes))
+        known = path.exists() or settings == reference
+        for each in (settings,) if known else (reference, settings):
+            spec = TrialSpec(settings=each, seed=self.seed, own=reference, first_steps=str(path), endless=False)
+            outcome = judge(self.runner.run(spec, self._timeouts(each, COMPARING_SECONDS)))
+            if not isinstance(outcome, Compared):
+                break
+        return outcome
 
     def inspect(
-        self, settings: Settings, function: str, seconds: float, deadline: float, *, endless: bool = True
+        self, settings: Settings, function: str, seconds: float, *, endless: bool = True
     ) -> tuple[Outcome, Mapping[str, Any]]:
         """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
@@ -119,7 +126,6 @@ class TrialBench:
             settings: of the trial.
             function: see `TrialSpec.inspect`.
             seconds: that it should take, once the trial is warm.
-            deadline: on the monotonic clock.
             endless: see `TrialSpec.endless`.
         """
         spec = TrialSpec(
@@ -129,24 +135,23 @@ class TrialBench:
             max_seconds=seconds,
             warmup_seconds=RESIDENT_WARMUP,
             endless=endless,
+            mmap_threshold=0,
         )
-        patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
-        end = self.runner.run(spec, patient)
+        end = self.runner.run(spec, self._timeouts(settings, INSPECTION_SECONDS))
         return judge(end), (end.report.inspection if end.report is not None else None) or {}
 
     @contextlib.contextmanager
     def contest(
-        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, Without] | None = None
+        self, contenders: Mapping[str, Settings], without: Mapping[str, Without] | None = None
     ) -> Iterator[TrialContest]:
         """Start all ``contenders`` as new processes in random order, warm and paused.
 
         Args:
             contenders: settings by name.
-            deadline: on the monotonic clock.
             without: the part of the step that a contender leaves out, by its name.
         """
         trials: dict[str, RunningTrial] = {}
-        try:
+        with contextlib.ExitStack() as running:
             for name in self._random.sample(list(contenders), len(contenders)):
                 spec = TrialSpec(
                     settings=contenders[name],
@@ -155,15 +160,14 @@ class TrialBench:
                     resident=True,
                     warmup_seconds=RESIDENT_WARMUP,
                     without=(without or {}).get(name, Without.NOTHING),
+                    mmap_threshold=self.mmap_threshold,
                 )
-                trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
-                self.runner.ready(trial)
-            contest = TrialContest(self.runner, trials, self._random, self._missed)
+                trial = self.runner.start(spec, self._timeouts(contenders[name]))
+                trials[name] = running.enter_context(trial)
+                trial.ready()
+            contest = TrialContest(trials, self._random, self._missed)
             yield contest
             self._missed = contest.cpu_wait
-        finally:
-            for trial in trials.values():
-                self.runner.stop(trial)
 
 
 class TrialContest:
@@ -174,11 +178,8 @@ class TrialContest:
         cpu_wait: largest CPU wait share of a contender during the last round; before the first, as the caller knows it.
     """
 
-    def __init__(
-        self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random, missed: float = 0.0
-    ) -> None:
-        self.runner, self.trials = runner, trials
-        self.neighbours, self.cpu_wait = 0.0, missed
+    def __init__(self, trials: Mapping[str, RunningTrial], turns: random.Random, missed: float = 0.0) -> None:
+        self.trials, self.neighbours, self.cpu_wait = trials, 0.0, missed
         self._random = turns
 
     def round(self, seconds: float) -> dict[str, float]:
@@ -199,9 +200,9 @@ class TrialContest:
 
         Not if the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
-        block = self.runner.block(trial, seconds)
+        block = trial.block(seconds)
         burst = block is not None and block.disturbed and self.cpu_wait <= LASTING
-        return self.runner.block(trial, seconds) if burst else block
+        return trial.block(seconds) if burst else block
 
 
 def _disturbed(outcome: Outcome) -> bool:

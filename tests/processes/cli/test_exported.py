@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autotune.export import TARGETS, text
+from autotune.export import text
 from autotune.knobs.knob import Plan
 from tests.doubles.plans import ONE, TWO
 
@@ -35,7 +35,7 @@ with open(f"rank{os.environ['RANK']}", "w") as file:
 
 
 def printed(target: str, plan: Plan) -> str:
-    return text(TARGETS[target], plan, ["a profile"])
+    return text(target, plan, ["a profile"])
 
 
 def run(command: list[str], folder: Path) -> str:

@@ -10,12 +10,11 @@ import pytest
 WATCHED = """
 import os, sys
 from autotune.report import live
-from autotune.tuning.events import StageStarted
 
 live.LINE_SECONDS = 0.0
 with live.live_view(60.0, 0.0) as observe:
     for stage in ("one", "two", "three"):
-        observe(StageStarted(stage))
+        observe(stage=stage)
 print("the answer")
 """
 

@@ -41,8 +41,8 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
             Registry(url).names()
         assert find(here(), [f"{url}?token=secret-word"]) is not None
         assert asked[-1] == f"/{NAME}?token=secret-word"
-    assert match.local() == tmp_path / "cache" / "torch-autotune" / "registries" / NAME
-    assert file.read(match.local()) == profile()
+    assert registry.local(match) == tmp_path / "cache" / "torch-autotune" / "registries" / NAME
+    assert file.read(registry.local(match)) == profile()
     assert registry.search(here(), [url]).match is None  # it is down
 
 
@@ -81,7 +81,7 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
     put(tmp_path / "shared")
     with folder_server(tmp_path / "shared") as (url, _asked):
         match = find(here(), [url])
-    assert file.read(match.local()) == profile()
+    assert file.read(registry.local(match)) == profile()
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("torch-autotune-")] == ["shared"]
 
 
@@ -180,4 +180,4 @@ def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
     assert (match.profile, match.verdict, match.source) == (profile(), EXACT, f"{bucket}/{NAME}")
     assert one.names() == [f"{NEAR.key}/other.yaml", NAME]
     near = find(here(NEAR), [bucket])
-    assert (near.verdict, near.local().is_file()) == (COMPATIBLE, True)
+    assert (near.verdict, registry.local(near).is_file()) == (COMPATIBLE, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -152,7 +153,8 @@ def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, mo
     launched = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     for name, value in (launched | ({processes.INTERFACE: own} if own else {})).items():
         monkeypatch.setenv(name, value)
-    processes.join("gloo", torch.device("cpu")).leave()
+    with contextlib.ExitStack() as leaving:
+        processes.join("gloo", torch.device("cpu"), None, leaving)
     assert (found, os.environ.get(processes.INTERFACE)) == ([used], own)
 
 

@@ -47,7 +47,7 @@ def check_facts(script: Script, facts: TaskFacts, runner: Runner) -> None:
     if script.processes:
         assert facts.why_not_several is None
         assert runner.several_seconds > 0
-        assert {value for knob, value, _ in facts.left_out if knob == "backend"} == {"nccl", "mpi", "ccl"}
+        assert {each.value for each in facts.left_out if each.knob == "backend"} == {"nccl", "mpi", "ccl"}
     elif script.apart is not None:
         assert str(facts.why_not_several).startswith("two processes started as torchrun does: ")
         assert script.apart in str(facts.why_not_several)

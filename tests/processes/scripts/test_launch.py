@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.stated import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed, TimedOut
 from autotune.trial.parent.runner import STARTED_AGAIN
@@ -57,7 +57,7 @@ def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
         baseline = baseline_settings(facts, probe())
         bench = TrialBench(runner, baseline)
         assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
-        with bench.contest({"one": baseline, "other": baseline}, runner.deadline) as contest:  # two ports at once
+        with bench.contest({"one": baseline, "other": baseline}) as contest:  # two ports at once
             assert set(contest.round(0.1)) == {"one", "other"}
 
 

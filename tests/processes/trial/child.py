@@ -1,6 +1,6 @@
 """What the tests run as a process of its own: isolate, run the part of a script before the fork, then trials.
 
-Its argument is a JSON object: uid, without, scratch, origin, network, room, imports, before, trials.
+Its argument is a JSON object: uid, without, scratch, network, room, imports, before, trials.
 Prints one JSON object with the way taken, and one per trial: the error that ended it, and what it put into ``said``.
 """
 
@@ -35,7 +35,8 @@ def main() -> None:
     become(task["uid"])
     refuse(task["without"])
     scratch = Path(task["scratch"])
-    found = isolating.isolate(scratch, Path(task["origin"]), network=task["network"], room=task["room"])
+    isolating.default_bytes = lambda: task["room"]
+    found = isolating.isolate(scratch, network=task["network"])
     print(json.dumps({"way": found.way, "why_not": found.why_not}))
     names: dict[str, Any] = {"isolation": found, "scratch": scratch, "said": []}
     exec(task["before"], names)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.stated import baseline_settings
 from autotune.knobs.task import TaskFacts
 from autotune.launch import line
 from autotune.probes.inventory import Inventory, probe

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.trial.users_world import ROOM, WAYS, UsersWorld, tree_hash, users_world
+from tests.processes.trial.users_world import WAYS, UsersWorld, tree_hash, users_world
 
 OVERLAYS = ("root", "user namespace")
 WRITES = {
@@ -185,7 +185,7 @@ import threading
 from pathlib import Path
 from autotune.trial.isolation.isolate import isolate
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-found = isolate(Path({str(overlaid.scratch / "again")!r}), Path("."))
+found = isolate(Path({str(overlaid.scratch / "again")!r}))
 said[:] = found.way, found.why_not
 """
     (found,) = overlaid.run(code)
@@ -203,7 +203,7 @@ import os
 from pathlib import Path
 from autotune.trial.isolation import isolate as isolating
 scratch = Path({str(inner)!r})
-isolation = isolating.isolate(scratch, Path("."), room={ROOM})
+isolation = isolating.isolate(scratch)
 assert isolation.way == "overlay", isolation.why_not
 open("early", "w").write("e")
 os.remove("train.csv")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import NothingUsable, UserCodeError
-from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.stated import baseline_settings
 from autotune.stats.outcome import Compared, Completed
 from autotune.trial.parent import fork_servers
 from autotune.trial.parent.trial_bench import TrialBench
@@ -130,7 +130,7 @@ def test_a_file_that_the_dataset_opens_when_it_is_first_read_may_have_workers(
         facts = runner.describe()
         own = baseline_settings(facts, here())
         bench = TrialBench(runner, own, 0, 60.0)
-        outcome = bench.compare(own.but(num_workers=1, prefetch_factor=2), runner.deadline)
+        outcome = bench.compare(own.but(num_workers=1, prefetch_factor=2))
         assert isinstance(outcome, Compared), outcome
         assert outcome.differences == ()
 

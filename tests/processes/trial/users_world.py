@@ -102,7 +102,7 @@ class UsersWorld:
         imports: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
         """What each of ``trials`` said; skips if the way is not permitted here."""
-        task = {"uid": self.uid, "scratch": str(self.scratch), "origin": str(self.origin)}
+        task = {"uid": self.uid, "scratch": str(self.scratch)}
         task |= {"without": self.way.without, "before": before, "imports": imports}
         task |= {"trials": trials, "network": network, "room": room}
         variables = os.environ | {"HOME": str(self.home), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.probes.system import System
 from autotune.tuning.machine import Neighbours
 
 SHORT = "while :; do sh -c 'i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done'; done"
@@ -26,11 +27,12 @@ def asleep() -> Iterator[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts all CPU time")
-def test_many_short_real_processes_are_counted(asleep: int) -> None:
+def test_many_short_real_processes_are_counted(asleep: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loops keep every CPU of two busy, and hardly one of their commands is alive at both looks."""
     loops = [subprocess.Popen(["sh", "-c", SHORT], start_new_session=True) for _ in range(2)]
     try:
-        found = Neighbours(own=asleep)
+        monkeypatch.setattr(System, "pid", lambda _: asleep)
+        found = Neighbours()
         time.sleep(1.0)
         load = found.load(len(os.sched_getaffinity(0)))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch import nn  # noqa: E402
 
 from autotune.decoding import decoded  # noqa: E402
 from autotune.inspect.parts import Operator, Rates, parts, roofline  # noqa: E402
-from autotune.inspect.verdict import Bound, Inspection, Part, Roofline  # noqa: E402
+from autotune.inspect.verdict import Bound, Inspection, Part  # noqa: E402
 from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.runtime.session import Session  # noqa: E402
 from autotune.trial.child.rank import TrainingLoop  # noqa: E402
@@ -52,7 +53,8 @@ def inspected(model: Any, sessions: list[Session]) -> Inspection:
     settings = Settings(batch_size=BATCH, threads=torch.get_num_threads())
     sessions.append(Session(settings, device="cpu"))
     spec = TrialSpec(settings=settings, max_seconds=0.05)
-    loop = TrainingLoop(LoadedTask(Task(model), "fake", "cpu"), sessions[0], spec, lambda: None)
+    tuner: Any = SimpleNamespace(send=lambda *_, **__: None)
+    loop = TrainingLoop(LoadedTask(Task(model), "fake", "cpu"), sessions[0], spec, tuner)
     loop.run(loop.block(2))
     return decoded(Inspection, json.loads(json.dumps(loop.run(parts(loop, 0.002)))))
 
@@ -64,15 +66,15 @@ def test_every_part_is_measured(sessions: list[Session]) -> None:
     assert all(block[part] > 0 for block in found.blocks for part in (Part.LOADER, Part.PASSES, Part.UPDATE))
     assert found.step_seconds > 0
     assert found.items == BATCH
-    assert sum(vars(found.roofline).values()) > 0
-    assert found.roofline.overhead > 0
+    assert sum(found.roofline.values()) > 0
+    assert found.roofline["overhead"] > 0
     assert found.loader in Bound
 
 
 class TestRoofline:
     RATES = Rates(call_seconds=5e-6, flops=1e12, copied=1e10, cleared=1e9)
 
-    def bound(self, **values: float) -> Roofline:
+    def bound(self, **values: float) -> dict[str, float]:
         operator = Operator("aten::mm", **({"calls": 1.0, "seconds": 0.002} | values))
         return roofline([operator], self.RATES)
 
@@ -88,8 +90,8 @@ class TestRoofline:
         ids=["a product", "traffic", "new memory", "many calls", "neither explains it"],
     )
     def test_an_operator_is_bound_by_what_explains_its_time(self, values: dict[str, float], kind: str) -> None:
-        found = vars(self.bound(**values))
-        assert max(("overhead", "compute", "bandwidth", "other"), key=lambda name: found[name]) == kind
+        found = self.bound(**values)
+        assert max(found, key=lambda name: found[name]) == kind
 
     def test_what_the_profiler_counts_elsewhere_or_not_at_all_still_computes(self) -> None:
         """It counts a convolution's operations at one that takes no time itself, and for the forward pass only."""
@@ -97,4 +99,4 @@ class TestRoofline:
         slow = Operator("aten::mkldnn_convolution", 1.0, 0.002)
         back = Operator("aten::convolution_backward", 1.0, 0.004)
         found = roofline([counted, slow, back], self.RATES)
-        assert found.compute == pytest.approx(0.006, rel=0.01)
+        assert found["compute"] == pytest.approx(0.006, rel=0.01)

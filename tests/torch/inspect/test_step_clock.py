@@ -26,6 +26,7 @@ class Loop:
 
     next_batch = MeasuredLoop.next_batch
     on_batch = None
+    waited, batches = 0.0, 0
 
     def __init__(self) -> None:
         self.spec = SimpleNamespace(without=Without.NOTHING)

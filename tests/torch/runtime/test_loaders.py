@@ -23,7 +23,7 @@ from torch.utils.data import (
 
 from autotune.knobs.task import Fingerprint
 from autotune.runtime import fingerprints, sharing
-from autotune.runtime.loaders import samples_of_epoch, stated_batch
+from autotune.runtime.loaders import stated_batch, why_not_resized
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
 
@@ -139,8 +139,9 @@ def test_a_loader_that_was_not_compared_keeps_its_workers() -> None:
 
 
 def test_what_a_loader_states() -> None:
-    assert samples_of_epoch(DataLoader(KnownLength(), num_workers=2)) == 5
-    assert samples_of_epoch(DataLoader(Stream(), num_workers=2)) is None
+    known, unknown = (DataLoader(data, num_workers=2) for data in (KnownLength(), Stream()))
+    assert [why_not_resized(known, batch) is None for batch in (5, 6)] == [True, False]
+    assert why_not_resized(unknown, 6) is None
     batches = BatchSampler(SequentialSampler(Numbers()), 3, False)
     loaders = DataLoader(Numbers(), 4), DataLoader(Numbers(), batch_sampler=batches)
     assert [stated_batch(each) for each in loaders] == [4, 3]
@@ -175,7 +176,7 @@ def test_batches_move_in_whatever_they_come() -> None:
 def test_a_loader_whose_batches_move_stays_a_loader() -> None:
     """Its class says nothing else, its iterator is PyTorch's own, and copies are plain."""
     loader = DataLoader(TensorDataset(torch.ones(4, 1)), 2)
-    served = sharing.Served(loader, lambda begin: sharing.Passing(begin(), sharing.mover(META, non_blocking=False)))
+    served = sharing.served(loader, lambda begin: sharing.Passing(begin(), sharing.mover(META, non_blocking=False)))
     assert isinstance(loader, DataLoader)
     assert (type(loader).__name__, type(loader).__module__) == ("DataLoader", DataLoader.__module__)
     passing = iter(loader)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from autotune.knobs.task import Fingerprint
@@ -103,21 +104,13 @@ def test_a_plain_script_trains_the_same(begin: Begin, changes: dict[str, Any], t
     assert (net in applied.session.models) is ("precision" in changes)
 
 
-PATCHED = {
-    "process-wide": set[str](),
-    "fused": set[str](),
-    "workers": {"DataLoader.__iter__"},
-    "bf16": set[str](),
-}
-
-
-@pytest.mark.parametrize("name", PATCHED)
+@pytest.mark.parametrize("name", ["process-wide", "fused", "workers", "bf16"])
 def test_only_what_the_knobs_need_is_hooked_and_all_is_put_back(begin: Begin, name: str) -> None:
     before, methods = process_state(), dict(vars(DataLoader))
     applied = begin(**CHANGES[name][0])
     train(epochs=1)
     changed = differences(before, process_state())
-    assert {each for each in changed if "." in each} == PATCHED[name]
+    assert {each for each in changed if "." in each} == ({"DataLoader.__iter__"} if name == "workers" else set())
     assert ("hooks" in changed) is (name in ("fused", "bf16"))
     signature = inspect.signature(DataLoader.__iter__)
     applied.remove()
@@ -143,21 +136,15 @@ def test_a_batch_that_was_not_tuned_stays(begin: Begin, changes: dict[str, Any])
     assert loader.num_workers == 1
 
 
-def test_a_loader_built_for_each_epoch(begin: Begin) -> None:
+def test_loaders_of_each_epoch_are_changed_and_those_of_an_evaluation_are_left_alone(begin: Begin) -> None:
     begin(num_workers=1)
     dataset = data()
-    loaders = [DataLoader(dataset, batch_size=4) for _ in range(2)]
-    for loader in loaders:
-        next(iter(loader))
-    assert [loader.num_workers for loader in loaders] == [1, 1]
-
-
-def test_an_evaluation_before_training_is_left_alone(begin: Begin) -> None:
-    begin(num_workers=1)
-    loader = DataLoader(data(), batch_size=4)
+    loaders = [DataLoader(dataset, batch_size=4) for _ in range(3)]
     with torch.no_grad():
-        list(loader)
-    assert loader.num_workers == 0
+        list(loaders[0])
+    for loader in loaders[1:]:
+        next(iter(loader))
+    assert [loader.num_workers for loader in loaders] == [0, 1, 1]
 
 
 def test_a_stream_and_a_subclass_keep_their_ways(begin: Begin) -> None:
@@ -194,16 +181,16 @@ def test_a_part_of_a_wrapper_is_found_by_its_optimizer(begin: Begin) -> None:
     assert apart not in applied.session.models
 
 
+def broken(*_: object, **__: object) -> None:
+    raise ValueError("broken")
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
     begin: Begin, strict: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses, _ = train()
     before = process_state()
-
-    def broken(*_: object, **__: object) -> None:
-        raise ValueError("broken")
-
     begin(num_workers=1, optimizer_impl="fused", strict=strict)
     monkeypatch.setattr(Session, "prepare", broken)
     if strict:
@@ -214,6 +201,18 @@ def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
     assert caplog.text.count("the script runs as it is: ValueError: broken") == 1
     monkeypatch.undo()
     assert differences(before, process_state()) == []
+
+
+def test_a_failure_in_a_step_lets_the_scripts_own_hooks_run(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch goes through all hooks then, so none may be taken away."""
+    losses, _ = train()
+    begin(optimizer_impl="fused")
+    monkeypatch.setattr(Session, "prepare", broken)
+    steps: list[Any] = []
+    own = register_optimizer_step_pre_hook(lambda *_: steps.append(1))
+    assert train()[0] == losses
+    own.remove()
+    assert len(steps) == 12
 
 
 # Several processes ----------------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ from torch.utils.data import Dataset
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
-from autotune.stats.measurement import Block
+from autotune.stats.measurement import Block, Measurement
 from autotune.trial.child import measured_loop
 from autotune.trial.child import measuring as warming
-from autotune.trial.child import rank as training_loop
 from autotune.trial.child.rank import TrainingLoop
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.messages import TrialSpec
@@ -64,7 +63,7 @@ class Workshop:
         self.signs: list[float] = []
         self.syncs = 0
         self.sessions: list[Session] = []
-        for module in (measured_loop, training_loop, warming):
+        for module in (measured_loop, warming):
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=self.clock))
 
     def loop(
@@ -88,9 +87,8 @@ class Workshop:
         self.sessions.append(session)
         self.count_syncs(session)
         whole = TrialSpec(settings=settings, **(spec or {}))
-        return TrainingLoop(
-            LoadedTask(module, "fake", "cpu"), session, whole, lambda: self.signs.append(self.clock.now)
-        )
+        tuner: Any = SimpleNamespace(send=lambda *_, **__: self.signs.append(self.clock.now))
+        return TrainingLoop(LoadedTask(module, "fake", "cpu"), session, whole, tuner)
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """Mean squared error; moves the clock by the step's cost."""
@@ -121,6 +119,6 @@ def block(loop: TrainingLoop, steps: int) -> Block:
     return loop.run(loop.block(steps))
 
 
-def warm(loop: TrainingLoop) -> warming.WarmUp:
+def warm(loop: TrainingLoop) -> Measurement:
     """``loop``'s warm-up."""
     return loop.run(warming.warm_up(loop))

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.probes.system import System
 from autotune.trial import process_tree
-from autotune.trial.child.measured_loop import CpuContention, Taken
+from autotune.trial.child.measured_loop import CpuContention
 
 SPIN = "while True: pass"
 LINUX = pytest.mark.skipif(not process_tree.LISTS_CHILDREN, reason="the kernel does not list a process's children")
@@ -78,7 +78,7 @@ def test_what_others_used_is_missed_as_far_as_threads_waited(
 ) -> None:
     others = CpuContention(10, machine)
     machine.record(processors, own, waited)
-    assert others.taken() == Taken(pytest.approx(lost), pytest.approx(neighbours))
+    assert others.taken() == pytest.approx((lost, neighbours))
 
 
 def test_a_worker_that_has_ended_stays_our_own(machine: Recorded) -> None:
@@ -87,7 +87,7 @@ def test_a_worker_that_has_ended_stays_our_own(machine: Recorded) -> None:
     (machine.proc / "10" / "task" / "10" / "children").write_text("")
     machine.record((100, 0, 0), (10, 40))
     machine.stat_of(10, 20, 60, 20)
-    assert others.taken() == Taken()
+    assert others.taken() == (0.0, 0.0)
 
 
 MEASURE = """
@@ -97,7 +97,7 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 others, end = CpuContention(root=os.getpid()), time.process_time() + 0.3
 while time.process_time() < end:
     pass
-print(others.taken().lost)
+print(others.taken()[0])
 """
 
 

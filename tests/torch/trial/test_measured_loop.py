@@ -12,7 +12,7 @@ from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.runtime.shards import Part
 from autotune.trial.child import measured_loop
-from autotune.trial.child.measured_loop import Taken, quarter
+from autotune.trial.child.measured_loop import quarter
 from autotune.trial.messages import CHECK_STEPS, Without
 
 from .conftest import BATCH, STEP, Workshop, block
@@ -49,7 +49,7 @@ class TestBlock:
         assert block(loop, 10).seconds == pytest.approx(1.0)
 
     def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(measured_loop.CpuContention, "taken", lambda _: Taken(0.3, neighbours=1.5))
+        monkeypatch.setattr(measured_loop.CpuContention, "taken", lambda _: (0.3, 1.5))
         measured = block(workshop.loop(), 1)
         assert (measured.cpu_wait, measured.neighbours) == (0.3, 1.5)
 

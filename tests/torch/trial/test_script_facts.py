@@ -89,7 +89,8 @@ def test_who_sets_the_threads(
     monkeypatch.setenv("OMP_NUM_THREADS", environment)
     hooks = Hooks()
     hooks.threads = by_script
-    (why,) = [why for knob, _, why in script_facts("x", Seen(hooks, users_threads="1")).left_out if knob == "threads"]
+    left_out = script_facts("x", Seen(hooks, users_threads="1")).left_out
+    (why,) = [each.reason for each in left_out if each.knob == "threads"]
     assert words in why
 
 

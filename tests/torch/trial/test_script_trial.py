@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from autotune.scripts.hooks import Hooks
-from autotune.trial.child.measured_loop import LIFE_SIGN_SECONDS
-from autotune.trial.child.measuring import Tuner
-from autotune.trial.child.probe_run import TrainingLoader
+from autotune.trial.child.measured_loop import LIFE_SIGN_SECONDS, Tuner
 from autotune.trial.child.script_trial import ScriptLoop
 
 
@@ -28,10 +26,9 @@ def test_a_long_step_shows_life_at_its_backward_passes() -> None:
     """LBFGS makes up to twenty backward passes a step."""
     connection: Any = Connection()
     spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", evidence=False, first_steps="")
-    facts: Any = SimpleNamespace(script="batches")
+    loaded: Any = SimpleNamespace(facts=SimpleNamespace(script="batches"), hooks=Hooks(), skip=0)
     applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cpu"), world_size=1))
-    hooks = Hooks()
-    loop = ScriptLoop(spec, Tuner(connection, 0), facts, hooks, applied, TrainingLoader(hooks, 0))
+    loop = ScriptLoop(loaded, spec, Tuner(connection, 0), applied)
     loop._measured = iter(())  # type: ignore[assignment]  # the first step has begun
     loop.goes_backward(torch.ones(()))
     assert connection.sent == []

@@ -32,7 +32,7 @@ FAULTS = {
         False,
     ),
     "number": (MLP + "\nbuild_optimizer = 5\n", "", "build_optimizer must be a function, got int", False),
-    "knob": (MLP.replace("num_workers=0", "workers=0"), "", "CURRENT['workers'] is no knob", False),
+    "knob": (MLP.replace("num_workers=0", "workers=0"), "", "CURRENT['workers']: no such knob", False),
 }
 """Task file, class and words of the error, and whether it is raised in the user's code."""
 

@@ -119,13 +119,10 @@ def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
 
 def test_processes_that_no_machine_runs_are_refused(dry: Dry) -> None:
     """Seen: ``cannot train as 2 processes``."""
-    for nproc, words in {
-        "0": "must be at least 1",
-        "99": "this machine runs at most 8 processes (8 online CPUs)",
-    }.items():
-        said = dry(TWO, "--nproc", nproc)
-        assert (said.code, said.out) == (2, "")
-        assert f"--nproc {nproc}: {words}" in said.err
+    said = dry(TWO, "--nproc", "99")
+    assert (said.code, said.out) == (2, "")
+    assert "--nproc 99: this machine runs at most 8 processes (8 online CPUs)" in said.err
+    assert dry(TWO, "--nproc", "0").code == 2
 
 
 def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
@@ -135,7 +132,8 @@ def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
     assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
     lost = dry(TWO, "--nnodes", "2", "--rdzv-endpoint", "nobody.invalid")
     assert (lost.code, lost.out) == (2, "")
-    assert "nobody.invalid: this machine has no route there" in lost.err
+    assert "--rdzv-endpoint nobody.invalid: this machine has no route there" in lost.err
+    assert dry(TWO, "--rdzv-endpoint", "127.0.0.1:1234").code == 2
 
 
 def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:

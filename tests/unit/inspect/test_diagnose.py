@@ -22,7 +22,6 @@ from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
 from autotune.trial.messages import Without
-from autotune.tuning.events import Event, StageStarted
 from tests.doubles.inspections import facts, inspection
 from tests.doubles.results import inventory
 
@@ -90,9 +89,9 @@ class World:
         self.now = max(self.now, min(over, deadline))
         return over <= deadline
 
-    def observe(self, event: Event) -> None:
-        if isinstance(event, StageStarted):
-            self.stages.append((self.now, event.stage))
+    def observe(self, **changes: Any) -> None:
+        if "stage" in changes:
+            self.stages.append((self.now, changes["stage"]))
 
     def probe(self, system: System) -> Any:
         self.takes("probe", system.deadline)
@@ -100,7 +99,7 @@ class World:
 
     @contextlib.contextmanager
     def open_runner(self, target: Any, found: Any, seed: int, patience: float, observe: Any) -> Iterator[Any]:
-        runner = SimpleNamespace(deadline=float("inf"))
+        self.runner = runner = SimpleNamespace(deadline=float("inf"))
 
         def describe(*, steps: bool) -> Any:
             assert not steps
@@ -114,14 +113,14 @@ class World:
     def bench(self, runner: Any, baseline: Settings) -> Any:
         return SimpleNamespace(baseline=baseline, inspect=self.inspect, contest=self.contest, remember=lambda _: None)
 
-    def inspect(self, settings: Settings, function: str, seconds: float, deadline: float) -> tuple[Outcome, Any]:
-        if not self.takes("inspect", deadline):
+    def inspect(self, settings: Settings, function: str, seconds: float) -> tuple[Outcome, Any]:
+        if not self.takes("inspect", self.runner.deadline):
             return TimedOut("no progress", phase=BUDGET_OVER), {}
         return Completed(Measurement(()), (), 1.0, 0.1), asdict(inspection())
 
     @contextlib.contextmanager
-    def contest(self, settings: Mapping[str, Any], deadline: float, without: Mapping[str, Without]) -> Iterator[Any]:
-        finished = self.takes("contest", deadline)
+    def contest(self, settings: Mapping[str, Any], without: Mapping[str, Without]) -> Iterator[Any]:
+        finished = self.takes("contest", self.runner.deadline)
         self.generations += 1
         rates = dict.fromkeys(settings, 100.0 * (1 + self.seconds["noise"] * (self.generations % 2)))
         rates = (rates | {STEP: 100.0}) if finished else {}

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.decoding import decoded
-from autotune.inspect.verdict import QUARTER, Bound, Inspection, Part, Roofline, bounds, conclude, verdict
+from autotune.inspect.verdict import QUARTER, Bound, Inspection, Part, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
-from tests.doubles.inspections import facts, gain, inspection, rounds
+from tests.doubles.inspections import facts, gain, inspection, roofline, rounds
 
 OWN = Settings(threads=2, batch_size=10)
 ONE = OWN.but(threads=1)
@@ -81,17 +81,17 @@ class TestVerdict:
         assert bound(replace(found, loader=expected) if part == "loader" else found) is expected
 
     @pytest.mark.parametrize(
-        ("roofline", "expected"),
+        ("passes", "expected"),
         [
-            (Roofline(0.001, 0.008, 0.001), Bound.COMPUTE),
-            (Roofline(0.008, 0.001, 0.001), Bound.OVERHEAD),
-            (Roofline(0.001, 0.001, 0.008), Bound.BANDWIDTH),
-            (Roofline(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
-            (Roofline(0.001, 0.001, 0.001, other=0.008), Bound.UNEXPLAINED),
+            (roofline(0.001, 0.008, 0.001), Bound.COMPUTE),
+            (roofline(0.008, 0.001, 0.001), Bound.OVERHEAD),
+            (roofline(0.001, 0.001, 0.008), Bound.BANDWIDTH),
+            (roofline(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
+            (roofline(0.001, 0.001, 0.001, other=0.008), Bound.UNEXPLAINED),
         ],
     )
-    def test_passes_are_bound_by_what_explains_most_of_them(self, roofline: Roofline, expected: Bound) -> None:
-        assert bound(inspection(roofline=roofline)) is expected
+    def test_passes_are_bound_by_what_explains_most_of_them(self, passes: dict[str, float], expected: Bound) -> None:
+        assert bound(inspection(roofline=passes)) is expected
 
     @pytest.mark.parametrize(
         ("ratio", "bandwidth", "expected"),
@@ -101,7 +101,7 @@ class TestVerdict:
     def test_a_quarter_of_the_batch_counts_before_the_profiler(
         self, ratio: float, bandwidth: float, expected: Bound
     ) -> None:
-        found = inspection(roofline=Roofline(overhead=0.004, compute=0.004, bandwidth=bandwidth))
+        found = inspection(roofline=roofline(overhead=0.004, compute=0.004, bandwidth=bandwidth))
         assert bound(found, **{QUARTER: ratio}) is expected
 
     @pytest.mark.parametrize(

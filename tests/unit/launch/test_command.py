@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +12,15 @@ from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
-    Cluster,
+    BINDER,
     check_slurm,
     command,
     environment,
-    from_options,
     own_threads,
     scrub,
-    starter,
     system_tools,
 )
-from autotune.probes.facts import Allocator, Route
+from autotune.probes.facts import Allocator
 from benchmarks.simulation import simulator
 
 JEMALLOC, TCMALLOC = "/usr/lib/libjemalloc.so.2", "/usr/lib/libtcmalloc_minimal.so.4"
@@ -36,9 +33,10 @@ LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (
 
 
 TORCHRUN = "py -m torch.distributed.run --standalone --local-addr=127.0.0.1 --nproc-per-node=2"
+SEVERAL = "py -m torch.distributed.run --nnodes=2"
 ENTRY = "-m autotune.runtime.entry"
 BINDING = "py -m autotune.knobs.binding"
-MEETING = "--rdzv-backend=c10d --rdzv-endpoint=[fd00::1]:1234 --rdzv-id=autotune"
+OURS = ["py", *BINDER]
 TWO = Settings(processes=2, threads=4)
 
 
@@ -47,11 +45,13 @@ TWO = Settings(processes=2, threads=4)
     [
         (Settings(), {}, "py train.py -n 3"),
         (Settings(), {"applies": True}, f"py {ENTRY} gloo train.py -n 3"),
-        (Settings(), {"binder": starter(ALONE, "py")}, f"{BINDING} py train.py -n 3"),
+        (Settings(), {"binder": OURS}, f"{BINDING} py train.py -n 3"),
         (TWO, {}, f"{TORCHRUN} train.py -n 3"),
         (TWO.but(backend="nccl"), {}, f"{TORCHRUN} train.py -n 3"),
-        (TWO, {"binder": starter(LOCAL, "py")}, f"{TORCHRUN} --no-python {BINDING} py -u train.py -n 3"),
+        (TWO, {"binder": OURS}, f"{TORCHRUN} --no-python {BINDING} py -u train.py -n 3"),
         (TWO, {"binder": ["b"], "applies": True}, f"{TORCHRUN} --no-python b py -u {ENTRY} gloo train.py -n 3"),
+        (Settings(), {"rendezvous": ["--nnodes=2"]}, f"{SEVERAL} --nproc-per-node=1 train.py -n 3"),
+        (TWO, {"rendezvous": ["--nnodes=2"]}, f"{SEVERAL} --nproc-per-node=2 train.py -n 3"),
         (
             TWO.but(backend="mpi"),
             {"mpiexec": "/env/bin/mpiexec"},
@@ -64,51 +64,12 @@ def test_what_starts_a_script(settings: Settings, options: dict[str, Any], line:
     assert command(settings, "train.py", ["-n", "3"], "py", **options) == line.split()
 
 
-@pytest.mark.parametrize(("processes", "here"), [(1, True), (2, False)])
-def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: bool) -> None:
-    rendezvous = Cluster(2, "[fd00::1]:1234", "fd00::1").options(Route("10.0.0.2", "eth0", here))
-    settings = Settings(processes=processes, backend="gloo" if processes > 1 else None)
-    found = command(settings, "train.py", [], "py", rendezvous=rendezvous)
-    meeting = f"--nnodes=2 {MEETING} --rdzv-conf=is_host={int(here)} --local-addr=10.0.0.2"
-    assert found == f"py -m torch.distributed.run {meeting} --nproc-per-node={processes} train.py".split()
-
-
 def test_system_tools_bind_without_this_package() -> None:
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
     assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["taskset", "-c", "2-3"]
     shell, option, cases, name = system_tools(LOCAL)
     assert (shell, option, name) == ("sh", "-c", "sh")
     assert '0) set -- taskset -c 0-1 "$@";; 1) set -- taskset -c 2-3 "$@";;' in cases
-
-
-@pytest.mark.parametrize(
-    ("nodes", "endpoint", "cluster"),
-    [
-        (None, None, None),
-        (1, None, None),
-        (2, "a.b:1234", Cluster(2, "a.b:1234", "a.b")),
-        (2, "10.0.0.1", Cluster(2, "10.0.0.1", "10.0.0.1")),
-        (2, "[fe80::1]:99", Cluster(2, "[fe80::1]:99", "fe80::1")),
-    ],
-)
-def test_machines_meet_at_an_endpoint(nodes: int | None, endpoint: str | None, cluster: Cluster | None) -> None:
-    assert from_options(nodes, endpoint) == cluster
-
-
-@pytest.mark.parametrize(
-    ("nodes", "endpoint", "said"),
-    [
-        (0, None, "at least 1"),
-        (2, None, "--rdzv-endpoint"),
-        (None, "a:1", "--nnodes"),
-        (2, "a:b", "HOST:PORT"),
-        (2, "a:99999", "HOST:PORT"),
-        (2, "fe80::1", "HOST:PORT"),
-    ],
-)
-def test_what_does_not_fit_is_a_usage_error(nodes: int | None, endpoint: str | None, said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
-        from_options(nodes, endpoint)
 
 
 def test_a_slurm_step_of_several_tasks_on_a_machine_is_refused() -> None:
@@ -138,23 +99,10 @@ def test_what_is_preloaded_already_stays(name: str, present: str, preloaded: str
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"platform": "darwin"}, "jemalloc is preloaded on Linux only"),
-        ({"allocators": ()}, "jemalloc is not installed here"),
-    ],
-)
-def test_an_allocator_that_cannot_be_preloaded_is_named_with_the_reason(change: dict, reason: str) -> None:
-    here = replace(HERE, software=replace(HERE.software, **change))
+def test_an_allocator_that_is_not_installed_is_named() -> None:
+    here = replace(HERE, software=replace(HERE.software, allocators=()))
     found = environment(Settings(allocator="jemalloc"), here, {})
-    assert (found.set, found.not_applied) == ({}, (("allocator", reason),))
-
-
-@pytest.mark.parametrize("settings", [TWO, Settings()])
-def test_several_machines_exchange_over_the_interface_between_them(settings: Settings) -> None:
-    found = environment(settings, HERE, {}, interface="eth1")
-    assert found.set["GLOO_SOCKET_IFNAME"] == "eth1"
+    assert (found.set, found.not_applied) == ({}, {"allocator": "jemalloc is not installed here"})
 
 
 @pytest.mark.parametrize(
@@ -206,16 +154,20 @@ def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], ke
 
 
 @pytest.mark.parametrize(
-    ("settings", "base", "wanted"),
+    ("settings", "base", "interface", "wanted"),
     [
-        (TWO, {}, "lo"),
-        (TWO, {"GLOO_SOCKET_IFNAME": "eth0"}, None),
-        (Settings(), {}, None),
-        (Settings(processes=2, backend="nccl"), {}, None),
+        (TWO, {}, None, "lo"),
+        (TWO, {"GLOO_SOCKET_IFNAME": "eth0"}, None, None),
+        (Settings(), {}, None, None),
+        (Settings(processes=2, backend="nccl"), {}, None, None),
+        (TWO, {}, "eth1", "eth1"),
+        (Settings(), {}, "eth1", "eth1"),
     ],
 )
-def test_gloo_talks_over_the_loopback(settings: Settings, base: dict[str, str], wanted: str | None) -> None:
-    assert environment(settings, HERE, base).set.get("GLOO_SOCKET_IFNAME") == wanted
+def test_gloo_talks_over_the_loopback_or_the_interface_between_machines(
+    settings: Settings, base: dict[str, str], interface: str | None, wanted: str | None
+) -> None:
+    assert environment(settings, HERE, base, interface=interface).set.get("GLOO_SOCKET_IFNAME") == wanted
 
 
 MARKS = (

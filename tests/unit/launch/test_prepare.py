@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch.prepare import _order, _why_alone, check_shares
-from autotune.profiles.format import NotOffered, Profile, Target
+from autotune.knobs.backend import BACKENDS
+from autotune.knobs.task import LeftOut
+from autotune.launch.prepare import Wishes, _check_shares, _order, _rendezvous, _why_alone
+from autotune.probes import network
+from autotune.probes.facts import Route
+from autotune.profiles.format import Profile, Target
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 from tests.doubles.results import BASELINE, profile
@@ -18,7 +22,7 @@ from tests.doubles.results import BASELINE, profile
 SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches"))
 BATCH = BASELINE.global_batch
 TWO = BASELINE.but(processes=2, batch_size=BATCH // 2)
-APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(NotOffered("processes", 2, "trains apart"),)))
+APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(LeftOut("processes", 2, "trains apart"),)))
 
 
 def test_a_script_is_handed_what_differs_from_its_own() -> None:
@@ -45,14 +49,29 @@ def test_a_script_is_handed_what_differs_from_its_own() -> None:
 def test_processes_start_if_they_train_together(saved: Profile, processes: int, nodes: int, words: str | None) -> None:
     settings = BASELINE.but(processes=processes, batch_size=-(-BATCH // processes))
     with pytest.raises(UsageError, match=words) if words else nullcontext():
-        check_shares(saved, settings, nodes)
+        _check_shares(saved, settings, nodes)
 
 
-@pytest.mark.parametrize(("variables", "alone"), [({}, False), ({"RANK": "1", "WORLD_SIZE": "2"}, True)])
-def test_a_process_that_the_user_has_numbered_starts_no_others(
-    variables: dict[str, str], alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    reason = _why_alone(SCRIPT, Script(Path("train.py"), written="train.py"))
-    assert ("RANK and WORLD_SIZE are yours" in (reason or "")) is alone
+def test_a_process_that_the_user_has_numbered_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(Path("train.py"), written="train.py")
+    assert _why_alone(SCRIPT, script) is None
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert _why_alone(SCRIPT, script) == "RANK and WORLD_SIZE are yours"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host"), [("a.b:1234", "a.b"), ("10.0.0.1", "10.0.0.1"), ("[fe80::1]:99", "fe80::1")]
+)
+def test_several_machines_meet_at_an_endpoint(endpoint: str, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "route", {host: Route("10.0.0.2", "eth0", here=False)}.get)
+    meeting = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint={endpoint} --rdzv-id=autotune --rdzv-conf=is_host=0"
+    options = [*meeting.split(), "--local-addr=10.0.0.2"]
+    assert _rendezvous(Wishes(nodes=2, endpoint=endpoint), BACKENDS["gloo"]) == (options, "eth0")
+    assert _rendezvous(Wishes(), BACKENDS["gloo"]) == ([], None)
+
+
+@pytest.mark.parametrize(("backend", "words"), [("gloo", "has no route there"), ("mpi", "on one machine only")])
+def test_machines_that_do_not_meet_are_a_usage_error(backend: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        _rendezvous(Wishes(nodes=2), BACKENDS[backend])

@@ -38,7 +38,6 @@ def probe(machine: Machine, folder: Path) -> CpuBudget:
         ({f"{GROUP}/cpu.max": "150000 100000"}, 1, 1.5),
         ({f"{GROUP}/cpu.max": "50000 100000"}, 1, 0.5),
         ({f"{GROUP}/cpu.max": "400000 100000"}, 4, 4.0),
-        ({f"{GROUP}/cpu.max": "6400000 100000"}, 64, 64.0),
         ({f"{GROUP}/cpu.max": "max 100000"}, 64, None),
         ({f"{GROUP}/cpu.max": "max"}, 64, None),
         ({**V1_CPU, f"{GROUP}/cpu/here/cpu.cfs_quota_us": "-1"}, 64, None),

@@ -86,8 +86,8 @@ def test_macos(tmp_path: Path) -> None:
 # Names ----------------------------------------------------------------------------------------------------------------
 
 
-def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "", flags: str = "") -> dict[str, str]:
-    numbers = {"cpu family": str(family), "model": str(model), "stepping": str(stepping)}
+def x86(vendor: str, family: int, model: int, name: str = "", flags: str = "") -> dict[str, str]:
+    numbers = {"cpu family": str(family), "model": str(model)}
     return {"vendor_id": vendor, "model name": name, "flags": flags, **numbers}
 
 
@@ -105,16 +105,14 @@ AMX = f"{BF16} avx512_fp16 amx_bf16 amx_tile amx_int8"
         (x86("AuthenticAMD", 25, 24, name="AMD Ryzen Threadripper PRO 7995WX"), "amd", "threadripper-zen4"),
         (x86("AuthenticAMD", 25, 17, name="AMD-KVM"), "amd", "zen4"),
         (x86("AuthenticAMD", 31, 3), "amd", "family31-model3"),
-        (x86("GenuineIntel", 6, 85, 4), "intel", "skylake-sp"),
-        (x86("GenuineIntel", 6, 85, 7), "intel", "cascade-lake"),
-        (x86("GenuineIntel", 6, 85, 11), "intel", "cooper-lake"),
-        (x86("GenuineIntel", 6, 85, 16, flags=AVX512), "intel", "family6-model85"),
+        (x86("GenuineIntel", 6, 85, flags=f"{AVX2} avx512f"), "intel", "skylake-sp"),
+        (x86("GenuineIntel", 6, 85, flags=AVX512), "intel", "cascade-lake"),
+        (x86("GenuineIntel", 6, 85, flags=BF16), "intel", "cooper-lake"),
         (x86("GenuineIntel", 6, 143), "intel", "sapphire-rapids"),
         (x86("GenuineIntel", 6, 58, flags="sse2 avx f16c"), "intel", "ivy-bridge"),
         (x86("GenuineIntel", 6, 183, flags=f"{AVX2} avx_vnni"), "intel", "raptor-lake"),
         (x86("GenuineIntel", 6, 207, flags="sse2 amx_fp16"), "intel", "emerald-rapids"),
         (x86("GenuineIntel", 6, 250, flags=AMX), "intel", "family6-model250"),
-        (x86("GenuineIntel", 15, 143), "intel", "family15-model143"),
         (x86("HygonGenuine", 24, 1, flags=AVX2), "unknown", "family24-model1"),
         # A hypervisor shows the model number of one design and the features of another.
         (x86("GenuineIntel", 6, 167, flags=AVX512), "intel", "rocket-lake"),
@@ -122,7 +120,6 @@ AMX = f"{BF16} avx512_fp16 amx_bf16 amx_tile amx_int8"
         (x86("GenuineIntel", 6, 167, flags=AVX2), "intel", "avx2"),
         (x86("AuthenticAMD", 25, 1, name="AMD EPYC 7763", flags=AVX2), "amd", "epyc-zen3"),
         (x86("AuthenticAMD", 25, 1, name="AMD EPYC 7763", flags=BF16), "amd", "avx512-bf16"),
-        (x86("AuthenticAMD", 25, 17, name="AMD EPYC 9554", flags=AVX2), "amd", "avx2"),
         ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "arm", "neoverse-v2"),
         ({"CPU implementer": "0x41", "CPU part": "0xfff"}, "arm", "implementer0x41-part0xfff"),
         ({}, "unknown", "unknown"),

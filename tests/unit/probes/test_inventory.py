@@ -19,7 +19,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "laptop": ((1, 14, 20), "raptor-lake", 20, "20 online CPUs", 32 * GIB, "MemTotal", None, None),
     "server": ((2, 64, 128), "sapphire-rapids", 128, "128 online CPUs", 1024 * GIB, "MemTotal", None, None),
     # The quota sits on the parent.
-    "pod_v2": ((1, 32, 64), "epyc-zen3", 2, "cgroup CPU quota 2", 2 * GIB, "cgroup memory.max", 1024, 3),
+    "pod_v2": ((1, 32, 64), "epyc-zen3", 2, "cgroup CPU quota 2", 2 * GIB, "cgroup memory.max", 1024, 1),
     # The limit on memory sits on an ancestor that the container cannot see.
     "pod_v1": (
         *((1, 32, 64), "epyc-zen3", 1, "cgroup CPU quota 1.5"),

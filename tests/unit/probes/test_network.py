@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,22 @@ SOURCES = {"10.0.0.9": "10.0.0.2", "10.0.0.2": "10.0.0.2"}
 def resolve(host: str, *_: Any, **__: Any) -> list[Any]:
     if host not in NAMES:
         raise socket.gaierror
-    return [(0, 0, 0, "", (NAMES[host], 0))]
+    return [(0, 0, 0, "", (NAMES[host], 9))]
+
+
+class Unused(contextlib.nullcontext[Any]):
+    """A socket whose route is known."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__(self)
+
+    def connect(self, address: tuple[str, int]) -> None:
+        if address[0] not in SOURCES:
+            raise OSError
+        self.source = SOURCES[address[0]]
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.source, 1
 
 
 @pytest.mark.parametrize(
@@ -37,7 +53,7 @@ def test_a_machine_of_several_interfaces(monkeypatch: pytest.MonkeyPatch, name: 
     own = {name: [SimpleNamespace(address=each) for each in found] for name, found in INTERFACES.items()}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: own)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setattr(network, "_source", SOURCES.get)
+    monkeypatch.setattr(socket, "socket", Unused)
     assert network.route(name) == route
 
 

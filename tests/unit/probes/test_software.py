@@ -88,15 +88,12 @@ def test_ccl_is_loaded_in_a_child_of_its_own(tmp_path: Path, answer: tuple[int, 
     [
         ((0, json.dumps({"error": "ModuleNotFoundError: No module named 'torch'"})), "No module named"),
         ((-11, ""), "ended with -11"),
-        ((0, "[]"), "ended with 0"),
         ((1, "not json"), "ended with 1"),
     ],
 )
-def test_without_torch_every_backend_says_so(tmp_path: Path, answer: tuple[int, str], words: str) -> None:
+def test_without_torch_the_reason_is_said(tmp_path: Path, answer: tuple[int, str], words: str) -> None:
     found = software.probe(plain(commands={TORCH_CHILD: answer}).at(tmp_path))
-    assert (found.torch, len(found.backends)) == (None, 4)
-    assert not any(each.usable for each in found.backends)
-    assert all(words in each.reason for each in found.backends)
+    assert (found.torch, found.backends) == (None, ())
     assert words in (found.compiler_reason or "")
 
 

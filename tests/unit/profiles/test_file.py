@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ProfileError, UsageError
+from autotune.knobs.task import LeftOut
 from autotune.profiles import file, places
-from autotune.profiles.format import Failure, NotOffered, Profile
+from autotune.profiles.format import Failure, Profile
 from tests.doubles.profiles import profile
 
 TEXT = file.dump(profile())
@@ -32,7 +33,7 @@ UUID = "GPU-1b2c3d4e-1111-2222-3333-444455556666"
         (b"- 1\n", "is not a profile"),
         (b"\xff\xfe" + TEXT.encode("utf-16-le"), "is not UTF-8 text"),
         (TEXT.replace("resnet", "r\u00e9snet").encode("latin-1"), "is not UTF-8 text (byte "),
-        (b"\x7fELF\0\0", "is a binary file, not a profile"),
+        (b"\x7fELF\0\0", "is not plain YAML"),
         (os.urandom(2000), "p.yaml: "),
         (TEXT.encode()[:700], "is missing"),
         (b"#" * (64 * 1024 + 1), "is larger than 64 KB"),
@@ -71,7 +72,7 @@ def test_write_makes_folders_of_any_name_and_leaves_no_rubbish(tmp_path: Path) -
 
 def test_long_evidence_is_trimmed_rather_than_lost() -> None:
     crowd = tuple(Failure("crashed", f"{k} " + "ä" * 900, {"threads": k + 1}) for k in range(900))
-    long = profile(evidence=replace(profile().evidence, failures=crowd, not_offered=(NotOffered("a", 1, "b"),) * 900))
+    long = profile(evidence=replace(profile().evidence, failures=crowd, not_offered=(LeftOut("a", 1, "b"),) * 900))
     text = file.dump(long)
     assert len(text.encode()) <= file.MAX_BYTES
     assert file.parse(text, "p.yaml").levels == profile().levels
@@ -197,7 +198,7 @@ def test_no_host_user_path_or_uuid_is_exported(tmp_path: Path, monkeypatch: pyte
     evidence = replace(
         profile().evidence,
         failures=(Failure("crashed", talk, {"threads": talk}),),
-        not_offered=(NotOffered("compile", talk, talk),),
+        not_offered=(LeftOut("compile", talk, talk),),
         warnings=(talk,),
     )
     told = profile(evidence=evidence, levels={"safe": level, "amp": level, "max": level}, software={"blas": talk})

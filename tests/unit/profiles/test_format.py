@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
+from autotune.knobs.knob import LEVELS, Count, Knob
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task import Fingerprint, LeftOut
 from autotune.profiles import file
 from autotune.profiles.format import (
     MOST_SPEEDUP,
@@ -26,11 +26,9 @@ from autotune.profiles.format import (
     Evidence,
     Failure,
     LevelResult,
-    NotOffered,
     Profile,
     Target,
     Written,
-    look_alike,
 )
 from autotune.profiles.records import MOST_NUMBER, as_data
 from autotune.stats.decide import Verdict
@@ -62,7 +60,7 @@ def refusal(text: str) -> str:
         ("threads: 8", "threads: 1000000000", "threads: 1000000000 is not a whole number from 1 to 4096"),
         ("threads: 8", "threads: true", "threads: true is not a whole number"),
         ("threads: 8", "threads: [8]", "threads: a list is not a whole number"),
-        ("pin_memory: false", "pin_memory: no", "pin_memory: 'no' is not True or False"),
+        ("pin_memory: false", "pin_memory: no", "pin_memory: 'no' is not one of False, True"),
         ("allocator: default", "allocator: /tmp/x.so", "allocator: '/tmp/x.so' is not one of"),
         ("processes: 1", "LD_PRELOAD: /tmp/x.so", "levels.amp.settings.LD_PRELOAD: is no key of this format"),
         ("threads: 8", "thread: 8", "settings.thread: is no key of this format; did you mean threads?"),
@@ -105,7 +103,7 @@ def test_other_mistakes(text: str, words: str) -> None:
 
 @pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
 def test_a_value_that_a_knob_does_not_have(knob: Knob) -> None:
-    wrong = {Flag: "perhaps", Word: "perhaps", Count: 2**40}[type(knob.kind)]
+    wrong = 2**40 if isinstance(knob.kind, Count) else "perhaps"
     text = re.sub(rf"(?m)^(\s+{knob.name}:) \S+$", rf"\1 {wrong}", TEXT, count=1)
     assert text != TEXT
     assert f"{knob.name}: " in refusal(text)
@@ -160,8 +158,6 @@ def test_what_is_usual_may_be_left_out() -> None:
 
 
 def test_an_unknown_level() -> None:
-    with pytest.raises(KeyError, match="fast"):
-        profile().level("fast")
     with pytest.raises(UsageError, match=r"--level sfae: the profile has safe, amp, max; did you mean safe\?"):
         profile().checked_level("sfae")
 
@@ -172,7 +168,6 @@ rates = st.floats(0, MOST_NUMBER, allow_nan=False)
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20).filter(
     lambda text: not set(text) & set("/\\~")
 )
-names = words.filter(lambda text: not look_alike(text))
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(-MOST_NUMBER, MOST_NUMBER)
 tuned = any_settings()
 
@@ -192,10 +187,10 @@ evidences = st.builds(
     trials=st.integers(0, 10_000),
     seconds=rates,
     failures=st.lists(
-        st.builds(Failure, names, words, st.dictionaries(st.sampled_from(("threads", "precision")), scalars | words)),
+        st.builds(Failure, words, words, st.dictionaries(st.sampled_from(("threads", "precision")), scalars | words)),
         max_size=3,
     ).map(tuple),
-    not_offered=st.lists(st.builds(NotOffered, names, scalars | words, words), max_size=3).map(tuple),
+    not_offered=st.lists(st.builds(LeftOut, words, scalars | words, words), max_size=3).map(tuple),
     warnings=st.lists(words, max_size=3).map(tuple),
     partial=st.booleans(),
     ceiling=st.none() | st.builds(Ceiling, rates, rates),
@@ -203,8 +198,8 @@ evidences = st.builds(
 )
 targets = st.builds(
     Target,
-    names,
-    names,
+    words,
+    words,
     st.sampled_from(("cpu", "cuda")),
     st.integers(0, 2**50),
     st.none() | st.integers(0, 2**50),

@@ -90,12 +90,8 @@ def test_a_slug_is_a_safe_file_name_and_stays(text: str) -> None:
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
         ("Tesla T4", "t4"),
         ("NVIDIA L40S", "l40s"),
-        ("NVIDIA L4", "l4"),
-        ("Quadro RTX 6000", "rtx-6000"),
-        ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm4-40gb-mig-1g.5gb"),
         ("", "gpu"),
-        ("NVIDIA", "gpu"),
         ("显卡", "gpu"),
     ],
 )

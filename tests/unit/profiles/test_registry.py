@@ -20,7 +20,7 @@ from tests.doubles.profiles import MACHINE, find, here, profile, put
 def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     path = put(tmp_path)
     match = find(here(), [tmp_path])
-    assert (match.profile, match.local(), match.source, match.verdict) == (profile(), path, str(path), EXACT)
+    assert (match.profile, match.path, match.source, match.verdict) == (profile(), path, str(path), EXACT)
     assert find(here(target="other"), [tmp_path]) is None
     path.write_text(path.read_text("utf-8").replace(MACHINE.key, "another-machine"), "utf-8")
     assert find(here(), [tmp_path]).verdict == COMPATIBLE  # what the file says counts, not where it lies
@@ -46,9 +46,9 @@ def test_what_is_only_similar_is_not_applied_but_named(
 def test_the_nearer_folder_wins_and_the_closer_machine(tmp_path: Path) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     put(far)
-    assert find(here(), [near, far]).local().is_relative_to(far)  # type: ignore[union-attr]
+    assert find(here(), [near, far]).path.is_relative_to(far)  # type: ignore[union-attr]
     put(near)
-    assert find(here(), [near, far]).local().is_relative_to(near)  # type: ignore[union-attr]
+    assert find(here(), [near, far]).path.is_relative_to(near)  # type: ignore[union-attr]
     put(near, replace(MACHINE, key="a-far-one", threads=64, cores=64, memory_gib=512))
     assert registry.search(here(replace(MACHINE, key="new", threads=4)), [near]).best.profile.key == MACHINE.key  # type: ignore[union-attr]
 
@@ -87,14 +87,14 @@ def test_an_interrupted_runs_profile_is_found_if_nothing_else_fits(tmp_path: Pat
     near, far = tmp_path / "near", tmp_path / "far"
     partial = interrupted(near, name=name)
     elsewhere = interrupted(near, replace(MACHINE, key="elsewhere"))
-    assert find(here(), [near, far]).local() == partial  # type: ignore[union-attr]
+    assert find(here(), [near, far]).path == partial  # type: ignore[union-attr]
     other = put(far, replace(MACHINE, key="other"))
-    assert find(here(), [near, far]).local() == other  # type: ignore[union-attr]
+    assert find(here(), [near, far]).path == other  # type: ignore[union-attr]
     own = put(far)
-    assert find(here(), [near, far]).local() == own  # type: ignore[union-attr]
+    assert find(here(), [near, far]).path == own  # type: ignore[union-attr]
     for path in (partial, other, own):
         path.unlink()
-    assert find(here(), [near, far]).local() == elsewhere  # type: ignore[union-attr]
+    assert find(here(), [near, far]).path == elsewhere  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 5000, b"x" * 99_999, "another target"])

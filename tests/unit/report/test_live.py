@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.report import formatting, live
-from autotune.tuning.events import Event
+from autotune.tuning.events import Observer
 from tests.doubles.results import BASELINE, SAFE
 
 PROGRESS = live.RunProgress(
@@ -53,9 +55,9 @@ def test_other_moments(changes: dict[str, object], words: str) -> None:
     assert words in live.line(moment)
 
 
-@pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)
-def test_an_event_changes_what_the_view_has(event: type) -> None:
-    assert {field.name for field in fields(event)} <= {field.name for field in fields(live.RunProgress)}
+def test_what_a_run_reports_is_what_the_view_has() -> None:
+    reported = inspect.signature(Observer.__call__).parameters.keys() - {"self"}
+    assert reported == {field.name for field in fields(live.RunProgress)} - {"elapsed"}
 
 
 @pytest.mark.parametrize(
@@ -72,14 +74,13 @@ def test_what_is_tried_in_words(settings: Settings, words: str) -> None:
     assert all(part in shown.split(", ") for part in words.split(", ")), shown
 
 
-@pytest.mark.parametrize(
-    ("changes", "news"),
-    [
-        ({"elapsed": 30.0 + live.LINE_SECONDS}, True),
-        ({"elapsed": 29.9 + live.LINE_SECONDS}, False),
-        ({"stage": "race between finalists", "elapsed": 30.1}, True),
-    ],
-)
-def test_a_log_has_a_line_for_a_new_stage_and_every_ten_seconds(changes: dict[str, object], news: bool) -> None:
-    assert live.is_news(None, PROGRESS)
-    assert live.is_news(PROGRESS, replace(PROGRESS, **changes)) == news  # type: ignore[arg-type]
+def test_a_log_has_a_line_for_a_new_stage_and_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moments = [(0.0, "searching"), (9.9, "searching"), (10.0, "searching"), (10.1, "race")]
+    clock = iter([at for at, _stage in moments])
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with live.live_view(0.0, 0.0) as observe:
+        for _at, stage in moments:
+            observe(stage=stage)
+    assert capsys.readouterr().err.splitlines() == ["[0 s] searching", "[10 s] searching", "[10 s] race"]

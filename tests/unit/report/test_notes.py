@@ -37,7 +37,7 @@ def test_the_users_own_are_named_and_the_rest_summed_up(
     taken: float, guests: float, neighbours: tuple[Neighbour, ...], words: str
 ) -> None:
     """Names never exceed what was taken in all: within a CPU quota, those outside may take nothing."""
-    assert notes.load_named(Load(taken, guests, neighbours, 2)) == words
+    assert notes.load_note(Load(taken, guests, neighbours, 2), names=True) == words
 
 
 def test_the_note_of_a_shared_profile_names_nobody_and_no_services() -> None:

@@ -36,14 +36,14 @@ def test_a_run_gains_no_more_than_its_steps(start: float, share: float, steps: i
 
 
 def test_what_follows_an_epoch_is_spread_over_it() -> None:
-    seconds = [0.1, 0.1, 0.1, 0.6] * 2  # each fourth step has half a second of evaluation behind it
-    assert made_up(seconds, [False, False, False, True] * 2, 4) == pytest.approx((0.1, 0.5 / 0.9))
+    seconds = [1.0, 0.1, 0.1, 0.1] * 2  # each fourth step has an evaluation before it, and workers that start
+    assert made_up(seconds, [0.5, None, None, None] * 2, 4) == pytest.approx((0.2, 0.5 / 1.3))
 
 
 def test_long_steps_inside_an_epoch_count_too() -> None:
-    assert made_up([0.1] * 9 + [1.1], [False] * 10, None) == pytest.approx((0.1, 0.5))
+    assert made_up([0.1] * 9 + [1.1], [None] * 10, None) == pytest.approx((0.1, 0.5))
 
 
-@pytest.mark.parametrize(("ends", "epoch"), [([], None), ([False] * 3, 100), ([True] * 3, 1)])
-def test_what_was_not_seen_is_not_guessed(ends: list[bool], epoch: int | None) -> None:
+@pytest.mark.parametrize(("ends", "epoch"), [([], None), ([None] * 3, 100), ([0.0] * 3, 1)])
+def test_what_was_not_seen_is_not_guessed(ends: list[float | None], epoch: int | None) -> None:
     assert made_up([0.1] * len(ends), ends, epoch)[1] is None

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -69,9 +68,8 @@ PATHS = StudyPaths(Path("/tmp/autotune-test"))
 GIB = 2**30
 
 
-def made(base: dict[str, str] | None = None, **changes: Any) -> dict[str, str]:
-    options: dict[str, Any] = {"threads": 8, "memory": 64 * GIB, **changes}
-    return trial_environment(base or {}, PATHS, **options)
+def made(base: dict[str, str] | None = None, threads: int = 8, memory: int = 64 * GIB) -> dict[str, str]:
+    return trial_environment(base or {}, PATHS, threads=threads, memory=memory)
 
 
 @pytest.mark.parametrize(
@@ -105,22 +103,6 @@ def test_trials_leave_no_traces_outside_the_scratch_folder() -> None:
 )
 def test_compile_workers_fit_processors_and_memory(threads: int, gib: int, workers: int) -> None:
     assert made(threads=threads, memory=gib * GIB)["TORCHINDUCTOR_COMPILE_THREADS"] == str(workers)
-
-
-@pytest.mark.parametrize(
-    ("base", "preload", "expected"),
-    [
-        ({}, None, None),
-        ({"LD_PRELOAD": "/mine.so"}, None, "/mine.so"),
-        ({}, "/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2"),
-        ({"LD_PRELOAD": "/mine.so"}, "/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2 /mine.so"),
-        ({"LD_PRELOAD": ""}, "/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2"),
-    ],
-)
-def test_the_allocator_comes_before_the_users_own_preloads(
-    base: dict[str, str], preload: str | None, expected: str | None
-) -> None:
-    assert made(base, tuned={"LD_PRELOAD": preload} if preload else {}).get("LD_PRELOAD") == expected
 
 
 STACK = """Current thread 0x00007f (most recent call first):

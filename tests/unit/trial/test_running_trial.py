@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.stats.outcome import BUDGET_OVER
-from autotune.trial.parent import runner as watchdog
+from autotune.trial.parent import runner
 from autotune.trial.parent.runner import RunningTrial, Timeouts
 
 
@@ -16,7 +16,8 @@ class Clock:
     """Stands for the event loop and for time: to wait is to move the clock; messages come at their time."""
 
     def __init__(self, *messages: tuple[float, dict[str, Any]]) -> None:
-        self.now, self.messages, self.trial = 0.0, list(messages), None
+        self.now, self.messages = 0.0, list(messages)
+        self.trial: Any = None
         self.late = 0.0
         """Seconds of a suspend within the next wait."""
 
@@ -26,17 +27,20 @@ class Clock:
         due = self.now + seconds
         if self.messages and self.messages[0][0] <= due:
             self.now, message = self.messages.pop(0)
-            self.trial.record(message)  # type: ignore[attr-defined]
+            self.trial.record(message)
         else:
             self.now = due
         return late
 
+    def wait_until(self, done: Any, seconds: float) -> None:
+        """Nothing ends."""
 
-def trial(clock: Clock, monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts) -> RunningTrial:
-    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    asked: list[int] = []
-    server: Any = SimpleNamespace(gone=False, process=SimpleNamespace(wait=lambda: 9), asked=asked, stacks=asked.append)
-    clock.trial = found = RunningTrial(server, None, 2**22 + 1, timeouts)  # type: ignore[arg-type, assignment]
+
+def trial(clock: Clock, monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts) -> Any:
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    server: Any = SimpleNamespace(loop=clock, gone=False, process=SimpleNamespace(wait=lambda: 9), asked=[])
+    server.stacks, server.send = server.asked.append, lambda request, pid: server.asked.append(request)
+    clock.trial = found = RunningTrial(server, timeouts)
     return found
 
 
@@ -61,23 +65,24 @@ def test_silence_longer_than_the_timeout_of_the_phase(
 ) -> None:
     clock = Clock(*messages)
     hung = trial(clock, monkeypatch, timeouts)
-    watchdog.wait(clock, hung, lambda: False)  # type: ignore[arg-type]
-    assert hung.timed_out == phase
+    hung.wait()
+    assert hung.end.timed_out == phase
     assert clock.now == pytest.approx(at)
-    assert hung.server.asked == ([] if phase == BUDGET_OVER else [hung.pid]), "where each process hangs"  # type: ignore[attr-defined]
+    stacks = [] if phase == BUDGET_OVER else [hung.pid]
+    assert hung.server.asked == [*stacks, "kill"], "where each process hangs"
 
 
-def test_a_zygote_that_is_gone_takes_its_trials_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_server_that_is_gone_takes_its_trials_along(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     orphan = trial(clock, monkeypatch, Timeouts())
     orphan.server.gone = True
-    watchdog.wait(clock, orphan, lambda: False)  # type: ignore[arg-type]
-    assert (orphan.code, orphan.timed_out) == (9, None)
+    orphan.wait()
+    assert (orphan.end.code, orphan.end.timed_out) == (9, None)
 
 
 def test_a_suspend_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock((3610.0, {"event": "ready"}))
     clock.late = 3600.0
     sleeping = trial(clock, monkeypatch, Timeouts(starting=20.0))
-    watchdog.wait(clock, sleeping, sleeping.has_events)  # type: ignore[arg-type]
-    assert sleeping.timed_out is None
+    sleeping.wait(1)
+    assert sleeping.end.timed_out is None

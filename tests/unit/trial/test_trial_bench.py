@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import Any
 
 import pytest
 
@@ -17,17 +16,17 @@ def block(rate: float, stolen: float = 0.0) -> Block:
 
 
 class Turns:
-    """Stands for the runner: hands out blocks in the order asked for, whoever asks."""
+    """Stands for each trial: hands out blocks in the order asked for, whoever asks."""
 
     def __init__(self, *blocks: Block | None) -> None:
         self.left = deque(blocks)
 
-    def block(self, _trial: Any, _seconds: float) -> Block | None:
+    def block(self, _seconds: float) -> Block | None:
         return self.left.popleft()
 
 
 def contest(turns: Turns, *names: str) -> TrialContest:
-    return TrialContest(turns, dict.fromkeys(names), random.Random(0))  # type: ignore[arg-type]
+    return TrialContest(dict.fromkeys(names, turns), random.Random(0))  # type: ignore[arg-type]
 
 
 def test_a_disturbed_block_is_taken_once_more() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,7 @@ from autotune.stats.outcome import (
     TimedOut,
     WrongNumbers,
 )
-from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
-from autotune.tuning.events import Event, StageStarted
+from autotune.tuning.baseline import compile_once, settle_baseline
 from benchmarks.simulation import machines
 from tests.doubles.fake_bench import OWN, FakeBench, empty, speeds
 
@@ -33,25 +33,25 @@ from tests.doubles.fake_bench import OWN, FakeBench, empty, speeds
 class TestSettlingTheBaseline:
     WANTED = OWN.but(num_workers=2, batch_size=32)
 
-    def settle(self, fate: Callable[[Settings], Outcome | None]) -> tuple[Baseline, FakeBench]:
-        """The baseline, and the bench that measured it."""
-        bench = FakeBench(speeds({}), fate=fate)
-        return settle_baseline(self.WANTED, lambda s: bench.measure(s, 0.0, math.inf)), bench
+    def settle(self, fate: Callable[[Settings], Outcome | None]) -> tuple[FakeBench, tuple[str, ...]]:
+        """The bench that measured the baseline, and what was given up."""
+        bench = FakeBench(speeds({}), fate=fate, baseline=self.WANTED)
+        return bench, settle_baseline(bench, lambda s: bench.measure(s, 0.0, math.inf))[1]  # type: ignore[arg-type]
 
     def test_what_runs_is_the_users_own(self) -> None:
-        found, bench = self.settle(lambda _: None)
-        assert bench.measured == [found.settings] == [self.WANTED]
-        assert found.notes == ()
+        bench, notes = self.settle(lambda _: None)
+        assert bench.measured == [bench.baseline] == [self.WANTED]
+        assert notes == ()
 
     def test_out_of_memory_falls_back_to_no_workers(self) -> None:
-        found, bench = self.settle(lambda s: OutOfMemory("host memory ran out") if s.num_workers else None)
-        assert found.settings.num_workers == 0
-        assert found.settings.global_batch == self.WANTED.global_batch
-        assert found.notes == (
+        bench, notes = self.settle(lambda s: OutOfMemory("host memory ran out") if s.num_workers else None)
+        assert bench.baseline.num_workers == 0
+        assert bench.baseline.global_batch == self.WANTED.global_batch
+        assert notes == (
             "your own settings do not fit this machine: host memory ran out",
             "the baseline is your settings without loader workers",
         )
-        assert bench.measured == [self.WANTED, found.settings]
+        assert bench.measured == [self.WANTED, bench.baseline]
 
     @pytest.mark.parametrize(
         ("outcome", "error", "words", "trials"),
@@ -67,7 +67,7 @@ class TestSettlingTheBaseline:
     def test_else_the_run_ends(self, outcome: Outcome, error: type[AutotuneError], words: str, trials: int) -> None:
         measured: list[Settings] = []
         with pytest.raises(error, match=words) as ended:
-            settle_baseline(self.WANTED, lambda settings: measured.append(settings) or outcome)
+            settle_baseline(FakeBench(speeds({}), baseline=self.WANTED), lambda s: measured.append(s) or outcome)  # type: ignore[arg-type]
         assert len(measured) == trials
         assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
 
@@ -87,8 +87,8 @@ def compiled_once(
     """``compile_once`` on a machine on which the first compiled trial ends in ``outcome``: trials with their seconds,
     and stages."""
     trials: list[tuple[Settings, float]] = []
-    events: list[Event] = []
-    state = empty(context.baseline, observe=events.append)
+    events: list[dict[str, Any]] = []
+    state = empty(context.baseline, observe=lambda **changes: events.append(changes))
 
     def measure(settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         trials.append((settings, deadline - state.schedule.clock()))
@@ -98,7 +98,7 @@ def compiled_once(
     state.add(Trial(context.baseline, compiled(1000.0, 0.1), "safe"), *known)
     found = compile_once(state, context, build(context, "safe"), given)
     assert len(state.history) == 1 + len(known) + len(trials)
-    return found, trials, [event.stage for event in events if isinstance(event, StageStarted)]
+    return found, trials, [event["stage"] for event in events]
 
 
 def test_on_gpus_it_comes_by_default_and_the_run_grows_with_what_it_took() -> None:

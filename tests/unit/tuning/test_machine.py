@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autotune.errors import MachineChanged, NothingUsable
 from autotune.probes.system import System
-from autotune.report.notes import BUSY, load_named
+from autotune.report.notes import BUSY, load_note
 from autotune.stats.load import Load, Neighbour
+from autotune.tuning import machine as tuning
 from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.proc import TUNER, ProcTree, Row
@@ -21,16 +23,23 @@ from tests.doubles.proc import TUNER, ProcTree, Row
 class Machine:
     """Two processors and a clock, both moved by hand. ``used`` is all CPU time so far, of which a half on each."""
 
+    now = 0.0
+
     def __init__(self, folder: Path, *rows: Row) -> None:
-        self.tree, self.now = ProcTree(folder), 0.0
+        self.tree = ProcTree(folder)
         self.at(0.0, 0.0, *rows)
 
     def at(self, now: float, used: float, *rows: Row) -> None:
-        self.now = now
+        Machine.now = now
         self.tree.at(dict.fromkeys((0, 1), (used / 2, 0, 0, now - used / 2)), *rows)
 
     def neighbours(self) -> Neighbours:
-        return Neighbours(self.tree.system, lambda: self.now)
+        return Neighbours(self.tree.system)
+
+
+@pytest.fixture(autouse=True)
+def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: Machine.now))
 
 
 def test_counts_from_the_start_of_the_run(tmp_path: Path) -> None:
@@ -48,14 +57,16 @@ def test_processes_that_were_never_seen_alive_count(tmp_path: Path) -> None:
     machine.at(10.0, 19.0, Row(20, seconds=2.0))
     load = found.load(2)
     assert load.taken == pytest.approx(1.9)
-    assert load_named(load).startswith(f"{BUSY}: python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
+    assert load_note(load, names=True).startswith(
+        f"{BUSY}: python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs"
+    )
 
 
 def test_who_started_them_is_named(tmp_path: Path) -> None:
     machine = Machine(tmp_path, Row(20, ended=50.0, name="make"), Row(21, 20, 40.0, name="cc1"))
     found = machine.neighbours()
     machine.at(10.0, 18.0, Row(20, ended=108.0, name="make"))
-    assert load_named(found.load(2)).startswith(f"{BUSY}: make (pid 20) took 1.8 of 2 CPUs"), (
+    assert load_note(found.load(2), names=True).startswith(f"{BUSY}: make (pid 20) took 1.8 of 2 CPUs"), (
         "cc1's 40 s were before the run"
     )
 
@@ -86,13 +97,17 @@ def test_little_and_elsewhere_are_not_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("busy_until", "most", "waited"), [(0.0, 600.0, 5.0), (12.0, 600.0, 20.0), (900.0, 18.0, 18.0)]
 )
-def test_waits_until_others_are_quiet(busy_until: float, most: float, waited: float, tmp_path: Path) -> None:
+def test_waits_until_others_are_quiet(
+    busy_until: float, most: float, waited: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = Machine(tmp_path)
 
     def sleep(seconds: float) -> None:
         machine.at(machine.now + seconds, 2 * min(machine.now + seconds, busy_until))
 
-    wait_until_quiet(most, 2, machine.neighbours, lambda: machine.now, sleep)
+    monkeypatch.setattr(tuning, "Neighbours", machine.neighbours)
+    monkeypatch.setattr(tuning.time, "sleep", sleep, raising=False)
+    wait_until_quiet(most, 2)
     assert machine.now == waited
 
 

@@ -21,7 +21,6 @@ from autotune.search.planner import rank
 from autotune.stats.decide import Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.stats.proof import ANALYSES, BASELINE, compare
-from autotune.tuning.events import Event
 from autotune.tuning.result import partial_answers, proven_answers
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
@@ -299,9 +298,9 @@ class TestEvents:
         progress = RunProgress(stage="", baseline=OWN, unit="samples", budget=60.0)
         stages = []
 
-        def observe(event: Event) -> None:
+        def observe(**changes: Any) -> None:
             nonlocal progress
-            progress = replace(progress, **vars(event))
+            progress = replace(progress, **changes)
             stages.append(progress.stage)
 
         bench = FakeBench(

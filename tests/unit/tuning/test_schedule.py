@@ -9,11 +9,11 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed
+from autotune.stats.outcome import Completed, Crashed
 from autotune.tuning import schedule
 from autotune.tuning.proof import run_replicate
 from autotune.tuning.schedule import MOST_GAIN
-from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
+from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule, items_per_sample
 from tests.doubles.fake_bench import FakeBench, empty, make
 
 OWN = Settings(threads=2, batch_size=64)
@@ -97,3 +97,18 @@ class TestProof:
         assert schedule.rounds_that_fit(state, {"baseline": OWN, "safe": FAST}) >= schedule.ROUNDS
         clock.now = 158.5
         assert schedule.rounds_that_fit(state, {"baseline": OWN, "safe": FAST}) == 0
+
+
+def test_repeats_are_averaged_and_failures_keep_the_estimate() -> None:
+    state = empty(OWN)
+    state.add(trial(OWN, 100.0), trial(OWN, 300.0), Trial(OWN, Crashed("no"), "safe"))
+    assert state.baseline_rate == pytest.approx(200.0)
+    assert len(state.history) == 3
+
+
+def test_items_are_those_that_the_task_counts() -> None:
+    blocks = (Block(items=4 * 16 * 128, seconds=1.0, steps=4), Block(items=2 * 16 * 128, seconds=0.5, steps=2))
+    measured = Trial(Settings(batch_size=16), Completed(measurement=Measurement(blocks)), "safe")
+    failed = Trial(Settings(batch_size=8), Crashed("x"), "safe")
+    assert items_per_sample([failed, measured]) == 128
+    assert items_per_sample([failed]) == 1.0

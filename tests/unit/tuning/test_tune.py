@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import autotune
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
@@ -21,9 +23,8 @@ from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress
 from autotune.stats.outcome import Compared, Crashed, Outcome
 from autotune.trial.parent.fork_servers import TrialSetup
-from autotune.trial.target import NEW_TASK, Script, TaskFile
+from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
 from autotune.tuning import machine, run, runner
-from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 from tests.doubles.fake_bench import FakeBench, completed
@@ -103,10 +104,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
             super().__init__(lambda _: 100.0, seed, lambda settings: Runner.fate(settings), noise=(0.0, 0.0, 0.0))
             self.baseline = baseline
 
-        def remember(self, outcome: Outcome) -> None:
-            pass
-
-        def compare(self, settings: Settings, deadline: float) -> Outcome:
+        def compare(self, settings: Settings) -> Outcome:
             return Compared()
 
     @contextmanager
@@ -129,9 +127,9 @@ class TestRun:
         progress = RunProgress(stage="", baseline=OWN, unit="samples")
         stages: list[str] = []
 
-        def observe(event: Event) -> None:
+        def observe(**changes: Any) -> None:
             nonlocal progress
-            progress = replace(progress, **vars(event))
+            progress = replace(progress, **changes)
             stages.append(progress.stage)
 
         found = run.run(TARGET, self.OPTIONS, observe)
@@ -161,7 +159,7 @@ class TestRun:
     def test_what_changes_training_is_left_out_once(
         self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def compare(settings: Settings, deadline: float) -> Outcome:
+        def compare(settings: Settings) -> Outcome:
             return Compared(differences=(("weights", "differ"),) if settings.optimizer_impl != "default" else ())
 
         monkeypatch.setattr(run.TrialBench, "compare", staticmethod(compare))
@@ -276,11 +274,52 @@ class TestRun:
         before = proven.read_text()
         fewer = replace(MACHINE.budget, cpus=(0,), limit="affinity mask (1 of 4 CPUs)")
 
-        def taken_in_the_search(event: Event) -> None:
-            if isinstance(event, TrialFinished):
+        def taken_in_the_search(**changes: Any) -> None:
+            if "trials" in changes:
                 monkeypatch.setattr(machine.budget, "probe", lambda *_: fewer)
 
         with pytest.raises(LaunchError, match=r"affinity mask \(1 of 4 CPUs\) now[^$]*not proven, is in"):
             run.run(TARGET, self.OPTIONS, taken_in_the_search)
         assert proven.read_text() == before
         assert profiles.read(proven.with_suffix(".partial.yaml")).evidence.partial
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "model.py", line 2, in build_model\nValueError: mine\n'
+
+
+def test_names_are_those_exported() -> None:
+    assert dir(autotune) == sorted(autotune.__all__) == ["__version__", "load", "tune"]
+    assert autotune.tune is run.tune
+
+
+def test_others_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tuna'"):
+        autotune.tuna  # noqa: B018
+
+
+def test_tune_passes_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[tuple[Target, Options]] = []
+    found = SimpleNamespace(profile="found")
+    monkeypatch.setattr("autotune.tuning.run.run", lambda target, options: runs.append((target, options)) or found)
+    Path("model.py").write_text(NEW_TASK)
+    Path("train.py").write_text("print('trains')")
+    assert autotune.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
+    autotune.tune("train.py", arguments=["--epochs", "3"], budget="5m")
+    wishes = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
+    script = started_script("train.py", ["--epochs", "3"])
+    assert runs == [(TaskFile(Path("model.py").resolve()), wishes), (script, Options(budget=300.0))]
+    with pytest.raises(UsageError, match="budget 'soon': write a duration"):
+        autotune.tune("model.py", budget="soon")
+
+
+def test_errors_of_the_users_code_show_their_own_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(target: Target, options: Options) -> Any:
+        raise UserCodeError(f"{target.name}: ValueError: mine", TRACEBACK)
+
+    (tmp_path / "model.py").write_text(NEW_TASK)
+    monkeypatch.setattr("autotune.tuning.run.run", fake)
+    with pytest.raises(UserCodeError) as caught:
+        autotune.tune(tmp_path / "model.py")
+    assert str(caught.value) == "model: ValueError: mine"
+    assert caught.value.traceback == TRACEBACK
+    assert TRACEBACK in "".join(traceback.format_exception(caught.value))

@@ -15,12 +15,12 @@ def _prepare(folder: str) -> None:
     sys.path_importer_cache.pop(folder, None)
     sys.path.append(os.path.abspath(os.path.join(folder, *[os.pardir] * 4)))  # a checkout may be on no path
     try:
-        from autotune.runtime.entry import prelude, startup
+        from autotune.runtime.entry import startup
     finally:
         sys.path.pop()
     backend = startup.unmark(os.environ)
     if backend is not None:
-        prelude.prepare(backend)
+        startup.prepare(backend)
 
 
 try:

@@ -1,4 +1,4 @@
-"""Knobs that the user fixes with ``--fix``, and the checks of knobs' names and values that people write."""
+"""What people state of their settings: ``CURRENT`` of a task file, and the knobs that they fix with ``--fix``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,57 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autotune.errors import UsageError
-from autotune.knobs.backend import why_not_usable
+from autotune.errors import ContractError, UsageError, did_you_mean
+from autotune.knobs.backend import USUAL_BACKEND, why_not_usable
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word, includes
-from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task import TaskFacts
-from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
 
+DEFAULT_BATCH = 32
+"""Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""
+LOADER_FACTS = ("persistent_workers",)
+"""What ``CURRENT`` may say of the user's loader that no knob moves."""
 CROWDING = ("processes", "threads", "num_workers")
 """Knobs of which a machine bears only so much, whatever the task."""
+
+
+def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
+    """Return what the user runs today.
+
+    ``CURRENT["batch_size"]`` is the global batch, which the user's loader yields; everything unsaid is what PyTorch
+    does by itself on this machine.
+
+    Raises:
+        ContractError: ``CURRENT`` contradicts itself, names no knob, or a value that no knob takes.
+    """
+    current = {name: value for name, value in task.current.items() if name not in LOADER_FACTS}
+    batch = current.pop("batch_size", DEFAULT_BATCH)
+    processes = current.get("processes", 1)
+    for name, value in (current | {"batch_size": batch}).items():
+        if name not in KNOB_NAMES:
+            raise ContractError(no_knob(f"CURRENT[{name!r}]", name))
+        wanted = BY_NAME[name].why_not(value)
+        if wanted is not None:
+            raise ContractError(f'CURRENT["{name}"] = {value!r}: must be {wanted}')
+    if batch % processes:
+        raise ContractError(
+            f'CURRENT["batch_size"] = {batch} is the global batch; it cannot be shared equally by'
+            f" {processes} process(es)"
+        )
+    defaults = {knob.name: knob.unsaid(inventory) for knob in KNOBS if knob.unsaid is not None}
+    defaults["threads"] = max(1, defaults["threads"] // processes)
+    current = {name: value for name, value in current.items() if task.device in BY_NAME[name].devices}
+    if processes > 1:
+        defaults["backend"] = USUAL_BACKEND[task.device]
+    return Settings(**(defaults | current), batch_size=batch // processes)
+
+
+def no_knob(written: str, name: str) -> str:
+    """Return what to say of a ``name`` that is no knob, quoting what the user has ``written``."""
+    hint = did_you_mean(name, KNOB_NAMES) or f"; knobs are: {', '.join(KNOB_NAMES)}"
+    return f"{written}: no such knob{hint}"
 
 
 def read_fixed(texts: Iterable[str]) -> dict[str, Any]:
@@ -44,8 +84,7 @@ def check_names(names: Iterable[str], option: str) -> None:
         if not name:
             raise UsageError(f"{option}: name at least one knob, such as threads")
         if name not in KNOB_NAMES:
-            hint = did_you_mean(name, KNOB_NAMES) or f"; knobs are: {', '.join(KNOB_NAMES)}"
-            raise UsageError(f"{option} {name}: no such knob{hint}")
+            raise UsageError(no_knob(f"{option} {name}", name))
 
 
 def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str | None = None) -> None:
@@ -90,9 +129,10 @@ def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:
 
 def check_fixed_for(task: TaskFacts, baseline: Settings, fixed: Mapping[str, Any]) -> None:
     """Raise `UsageError` if ``task``, whose own settings are ``baseline``, cannot train with what is ``fixed``."""
-    for name, value, reason in task.left_out:
-        if name in fixed and fixed[name] != getattr(baseline, name) and value in (None, fixed[name]):
-            raise UsageError(f"--fix {name}={fixed[name]}: {reason}")
+    for name, value in fixed.items():
+        reason = task.why_left_out(name, value, getattr(baseline, name))
+        if reason is not None:
+            raise UsageError(f"--fix {name}={value}: {reason}")
     processes = fixed.get("processes", 1)
     if task.why_not_several is not None and processes not in (1, baseline.processes):
         raise UsageError(f"--fix processes={processes}: {task.why_not_several}")
@@ -103,8 +143,8 @@ def _why_not_here(inventory: Inventory, name: str, value: Any) -> str | None:
     knob, software = BY_NAME[name], inventory.software
     if value == knob.neutral:
         return None
-    if ("cuda" if inventory.gpus else "cpu") not in knob.devices:
-        return f"it does nothing {'beside' if inventory.gpus else 'without'} a GPU"
+    if idle := knob.idle("cuda" if inventory.gpus else "cpu"):
+        return idle
     if name == "backend" and software.backends:
         return why_not_usable(inventory, value)
     if name == "allocator" and value not in {each.name for each in software.allocators}:

@@ -1,4 +1,4 @@
-"""What the entry prepares in a script's process, and when."""
+"""What the start prepares in a script's process, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins as people write them."""
+"""What people state: ``CURRENT`` of a task file, and the knobs that they fix."""
 
 from __future__ import annotations
 
@@ -7,12 +7,90 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import UsageError
-from autotune.knobs.fixed import check_fixed, check_fixed_for, check_fixed_on, read_fixed
+from autotune.errors import ContractError, UsageError
+from autotune.knobs.settings import Settings
+from autotune.knobs.stated import (
+    DEFAULT_BATCH,
+    baseline_settings,
+    check_fixed,
+    check_fixed_for,
+    check_fixed_on,
+    read_fixed,
+)
+from autotune.knobs.task import LeftOut, TaskFacts
 from autotune.probes.facts import Backend
 from benchmarks.simulation.simulator import context, inventory
 
 OWN = context(inventory(8, 8), 32).baseline
+
+
+def task(device: str = "cpu", **current: Any) -> TaskFacts:
+    """A task whose ``CURRENT`` says so."""
+    return replace(context(inventory(), 32).task, device=device, current=current)
+
+
+class TestCurrent:
+    @pytest.mark.parametrize(("own", "expected"), [((4, 8), (4, 8)), ((None, None), (8, 4))])
+    def test_nothing_said_is_what_pytorch_does_or_else_the_budget(
+        self, own: tuple[int | None, int | None], expected: tuple[int, int]
+    ) -> None:
+        machine = inventory(threads=8, cores=4)
+        software = replace(machine.software, default_threads=own[0], default_interop_threads=own[1])
+        wanted = Settings(threads=expected[0], interop_threads=expected[1], batch_size=DEFAULT_BATCH)
+        assert baseline_settings(task(), replace(machine, software=software)) == wanted
+
+    @pytest.mark.parametrize(
+        ("current", "share"),
+        [
+            ({"batch_size": 64}, (1, 64)),
+            ({"batch_size": 64, "processes": 2}, (2, 32)),
+            ({"processes": 2}, (2, DEFAULT_BATCH // 2)),
+        ],
+    )
+    def test_batch_size_is_the_global_batch(self, current: dict[str, int], share: tuple[int, int]) -> None:
+        found = baseline_settings(task(**current), inventory())
+        assert (found.processes, found.batch_size) == share
+        assert found.global_batch == current.get("batch_size", DEFAULT_BATCH)
+
+    def test_what_the_user_says_wins_over_defaults(self) -> None:
+        said = {"threads": 1, "interop_threads": 3, "num_workers": 2, "prefetch_factor": 4, "channels_last": True}
+        found = baseline_settings(task(**said), inventory(8, 8)).as_dict()
+        assert {name: found[name] for name in said} == said
+
+    @pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
+    def test_several_processes_share_the_threads_and_take_the_devices_backend(self, device: str, backend: str) -> None:
+        found = baseline_settings(
+            task(device, processes=4, batch_size=32), inventory(8, 8, gpus=4 * (device == "cuda"))
+        )
+        assert (found.backend, found.threads) == (backend, 2)
+
+
+@pytest.mark.parametrize(
+    ("current", "words"),
+    [
+        ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
+        ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "from 1 to"]),
+        ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "from 1 to"]),
+        ({"batch_size": True}, ['CURRENT["batch_size"] = True', "whole number"]),
+        ({"workers": 2}, ["CURRENT['workers']: no such knob", "num_workers"]),
+        ({"precision": "fp8"}, ["precision"]),
+        ({"num_workers": "4"}, ["num_workers"]),
+        ({"prefetch_factor": 0, "num_workers": 2}, ["prefetch_factor"]),
+        ({"channels_last": "yes"}, ["channels_last"]),
+    ],
+    ids=str,
+)
+def test_contradictions_are_quoted_back(current: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ContractError) as error:
+        baseline_settings(task(**current), inventory())
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize("current", [{"pin_memory": True}, {"cudnn_benchmark": True}], ids=str)
+def test_a_switch_for_gpus_has_no_effect_on_a_cpu_and_is_not_asked_for(current: dict[str, Any]) -> None:
+    """O07: ``pin_memory=True`` is in most people's loaders; without an accelerator it does nothing."""
+    found = baseline_settings(task(**current), inventory())
+    assert not any(getattr(found, name) for name in current)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +122,7 @@ class TestCheckPins:
             ({"threads": "two"}, (), None, "--fix threads=two: must be a whole number from 1"),
             ({"num_workers": 2.5}, (), None, "--fix num_workers=2.5: must be a whole number from 0"),
             ({"compile": "maybe"}, (), None, "--fix compile=maybe: must be"),
-            ({"pin_memory": 1}, (), None, "must be True or False"),
+            ({"pin_memory": 1}, (), None, "must be one of False, True"),
             ({"precision": "bf61"}, (), None, "did you mean bf16?"),
             ({"threads": 2}, ("threads",), None, "--fix threads=2 --only threads: a fixed knob cannot move"),
             ({"precision": "bf16"}, (), "safe", "--fix precision=bf16 --level safe: precision moves from level amp on"),
@@ -95,7 +173,7 @@ class TestCheckPins:
 
     def test_what_the_script_leaves_no_choice_of_is_refused(self) -> None:
         why = "no loader was seen"
-        left_out = (("num_workers", None, why), ("batch_size", None, why))
+        left_out = (LeftOut("num_workers", None, why), LeftOut("batch_size", None, why))
         task = replace(context(inventory(8, 8), 32).task, left_out=left_out)
         with pytest.raises(UsageError, match="--fix num_workers=2: no loader was seen"):
             check_fixed_for(task, OWN, {"num_workers": 2})
