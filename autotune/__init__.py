@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.errors import AutotuneError, UserCodeError
 from autotune.version import VERSION
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from autotune.tuning.run import tune
 
 __version__ = VERSION
-__all__ = ["__version__", "load", "tune"]
+__all__ = ["AutotuneError", "UserCodeError", "__version__", "load", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,7 @@ from autotune.cli_parsing import (
     prepare_streams,
     say,
 )
-from autotune.durations import seconds
+from autotune.durations import optional_seconds, seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.launch import line
 from autotune.trial.target import Script, Target
@@ -103,11 +103,11 @@ def tune(
     wishes = Options(
         profile=profile,
         level=level,
-        budget=None if budget is None else seconds(budget, "--budget"),
+        budget=optional_seconds(budget, "--budget"),
         seed=seed,
         resume=resume,
-        train_seconds=seconds(train_time, "--train-time") if train_time else None,
-        wait_quiet=seconds(wait_quiet, "--wait-quiet") if wait_quiet else None,
+        train_seconds=optional_seconds(train_time, "--train-time"),
+        wait_quiet=optional_seconds(wait_quiet, "--wait-quiet"),
         fix=read_fixed(fix or ()),
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )

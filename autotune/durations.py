@@ -13,6 +13,11 @@ _UNIT = "s(?:ec|econd)?s?|m(?:in|inute)?s?|h(?:our)?s?|d(?:ay)?s?"
 _PART = re.compile(rf"([0-9.]+(?:e[-+]?[0-9]+)?) *({_UNIT})?(?![a-z]) *", re.IGNORECASE)
 
 
+def optional_seconds(text: str | None, option: str) -> float | None:
+    """Return the same as `seconds`; None for an option that was not given."""
+    return None if text is None else seconds(text, option)
+
+
 def seconds(text: str, option: str) -> float:
     """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds.
 

@@ -147,7 +147,7 @@ def _run_phases(host: _Host) -> Result:
     options = host.options
     gflops = _matrix_rates(host)
     task = _probe_run(host)
-    state = host.state
+    state = host.state = _open_state(host, task)
     check_fixed_for(task, state.baseline, options.fix or {})
     given_up = _baseline(host, task)
     comparison = Comparison(state.baseline, state.bench.compare, host.inventory)
@@ -252,6 +252,12 @@ def _probe_run(host: _Host) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
+    return task
+
+
+def _open_state(host: _Host, task: TaskFacts) -> RunState:
+    """Open the study beside the profile, with what a run that is resumed has measured."""
+    runner, schedule, script = host.runner, host.schedule, host.runner.setup.script
     from autotune.search.study import study_beside  # imports Optuna
 
     wanted = baseline_settings(task, host.inventory)
@@ -259,7 +265,7 @@ def _probe_run(host: _Host) -> TaskFacts:
     words = (*own, machine_type(host.inventory).key, str(wanted.as_dict()))
     host.study = study_beside(host.path, words, resume=host.options.resume)
     seed = host.options.seed
-    host.state = RunState(
+    state = RunState(
         baseline=wanted,
         bench=TrialBench(runner, wanted, seed, schedule.patience),
         schedule=schedule,
@@ -268,10 +274,10 @@ def _probe_run(host: _Host) -> TaskFacts:
         record=host.study.record,
         new_search=partial(Planner, seed=seed),
     )
-    host.state.add(*host.study.trials())
-    if host.options.resume and not host.state.history:
+    state.add(*host.study.trials())
+    if host.options.resume and not state.history:
         host.observe(stage="nothing to resume: tuning starts anew")
-    return task
+    return state
 
 
 def _baseline(host: _Host, task: TaskFacts) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
         (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
         (["tune", "whole.py", "--budget", "1e300"], "--budget '1e300': must be at most 3650d"),
+        (["tune", "whole.py", "--train-time", ""], "--train-time '': write a duration"),
         (["tune", "whole.py", "--train-time", "1e300"], "--train-time '1e300': must be at most 3650d"),
         (["run", "folder"], "folder: is a folder without a __main__.py. Name the script"),
         (["check", "whole.py", "link.yaml"], "the profile comes first: autotune check link.yaml whole.py"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import pytest
+
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.search.surrogate import Surrogate
+from autotune.search.surrogate import Surrogate, expected_improvement
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed
 
@@ -28,3 +31,16 @@ def test_repeats_that_differ_more_than_expected_are_believed_less() -> None:
         return float(mean[0])
 
     assert mean_of(0.3) < 0.7 * mean_of(0.01)
+
+
+def test_nothing_is_gained_over_itself_and_that_is_certain() -> None:
+    model = Surrogate([trial(OWN, 0.0), trial(OTHER, 0.1)], lambda _: 0.0, "cpu")
+    (mean,), (deviation,) = model.gains([OWN], OWN)
+    assert (mean, deviation) == pytest.approx((0.0, 0.0), abs=1e-6)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.1, 0.2), (-0.3, 0.2), (0.1, 0.0), (-0.1, 0.0)])
+def test_expected_improvement_is_the_mean_of_what_is_gained(mean: float, deviation: float) -> None:
+    drawn = np.random.default_rng(0).normal(mean, deviation, 400_000)
+    (found,) = expected_improvement(np.array([mean]), np.array([deviation]))
+    assert found == pytest.approx(np.maximum(drawn, 0).mean(), abs=1e-3)
