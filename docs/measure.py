@@ -26,7 +26,7 @@ from types import ModuleType
 from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
-from autotune.launch.command import starter
+from autotune.launch.command import BINDER
 from autotune.profiles import file
 from autotune.stats.measurement import Measurement
 from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare, student_quantile
@@ -167,7 +167,7 @@ def bound(pairs: int) -> None:
     """Decision 006: from the start to the end of a Python that does nothing, behind the starter and by itself."""
     plan = AffinityPlan((0,), (Affinity(tuple(os.sched_getaffinity(0)), (0,)),))
     program = [sys.executable, "-c", "pass"]
-    commands = {"bound": [*starter(plan, sys.executable), *program], "plain": program}
+    commands = {"bound": [sys.executable, *BINDER, *program], "plain": program}
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(pairs):
         for name in random.sample(sorted(commands), 2):

@@ -124,6 +124,8 @@ def _allocate(size: int) -> tuple[list[int], bool]:
         now = glibc.mallinfo2()
         if (now.hblks, now.arena) != (before.hblks, before.arena):
             return blocks, now.hblks > before.hblks
+        if now.uordblks == before.uordblks:  # another library is preloaded: none of these is glibc's
+            break
     return blocks, False
 
 

@@ -115,6 +115,13 @@ def _is_laid_out(parameters: list[Tensor]) -> bool:
     """Return True if gradients are dense and lie like their parameters."""
     import torch
 
+    try:  # the usual case, in few calls: this runs in every step
+        contiguous = torch.Tensor.is_contiguous
+        gradients: list[Any] = [parameter.grad for parameter in parameters]
+        if all(map(contiguous, gradients)) and all(map(contiguous, parameters)):
+            return True
+    except (TypeError, RuntimeError):  # a gradient is absent or sparse
+        pass
     pairs = [(p, p.grad) for p in parameters if p.grad is not None]
     return all(g.layout is torch.strided and g.stride() == p.stride() and _is_dense(p) for p, g in pairs)
 

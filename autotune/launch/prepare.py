@@ -220,9 +220,11 @@ def _rendezvous(wishes: Wishes, row: BackendRow) -> tuple[list[str], str | None]
     if row.launcher == MPIEXEC:
         raise UsageError(f"--nnodes {wishes.nodes}: the profile's backend {row.name} trains on one machine only")
     endpoint = wishes.endpoint or ""
-    route = network.route(re.sub(r":\d+$", "", endpoint).strip("[]")) if endpoint else None
+    form = re.fullmatch(r"(\[[^]]+\]|[^:/@]+)(?::(\d{1,5}))?", endpoint)
+    route = network.route(form[1].strip("[]")) if form is not None and 0 < int(form[2] or 1) < 65536 else None
     if route is None:
-        where = f"--nnodes {wishes.nodes} --rdzv-endpoint {endpoint or '...'}: this machine has no route there"
+        why = "this machine has no route there" if form else "not an address"
+        where = f"--nnodes {wishes.nodes} --rdzv-endpoint {endpoint or '...'}: {why}"
         raise UsageError(f"{where}. Give HOST:PORT of one of the machines, which all can reach")
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=autotune"]
     here = [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]

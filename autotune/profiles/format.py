@@ -81,6 +81,7 @@ Followed = Annotated[
             "step_seconds": Rate,
             "other_share": Annotated[float, span(0, 0.999)] | None,
             "steps": Count | None,
+            "mmap_threshold": Count,
         },
         WholeRun,
     ),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
 
+from autotune.knobs.allocator import GLIBC_RAISES_TO
+
 FAR = 5.0
 """A step this many times as long as the median one holds more than training, such as an evaluation."""
 ADDED_SECONDS = 0.5
@@ -22,12 +24,15 @@ class WholeRun:
         other_share: of the time from the first step on, the part that is no step: evaluation, checkpoints, logs; None
             if no end of an epoch was seen.
         steps: of the whole run; None if the script does not show how many.
+        mmap_threshold: glibc's, in bytes, once it has trained for a while: smaller blocks that are freed are kept. A
+            trial has none of the evaluations that raise it.
     """
 
     start_seconds: float
     step_seconds: float
     other_share: float | None = None
     steps: int | None = None
+    mmap_threshold: int = GLIBC_RAISES_TO
 
     def seconds(self, speedup: float = 1.0) -> float | None:
         """Return how long the run takes if each step is ``speedup`` times as fast, under `autotune run`; as the user

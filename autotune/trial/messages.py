@@ -59,7 +59,7 @@ class TrialSpec:
     target_error: float = 0.015
     """Stop at this relative standard error."""
     warmup_seconds: float = 2.0
-    """Cap on the warm-up; past it the trial measures anyway, with a note."""
+    """Cap on the warm-up; past it the trial measures anyway."""
     give_up_below: float = 0.0
     """Stop early, after warm-up, once the rate is clearly below this (items per second)."""
     resident: bool = False

@@ -90,6 +90,8 @@ def measure_claim(
         runner.warm()
         observe(stage="check")
         bench = TrialBench(runner, profile.baseline)
+        if profile.evidence.run is not None:
+            bench.mmap_threshold = profile.evidence.run.mmap_threshold
         while not replicates or time.monotonic() + longest < deadline:
             begun = time.monotonic()
             with bench.contest(candidates) as contest:

@@ -56,6 +56,8 @@ SCREENING_START = 2.0
 FOLLOWED_BY = "autotune.inspect.whole_run:follow"
 FOLLOWED_SECONDS, FOLLOWED_SHARE = 8.0, 0.1
 """A script is followed for so long at most, and for this share of the budget."""
+NEARLY = 0.9
+"""A threshold of glibc's that is found to be above this share of the expected one is the expected one."""
 FOLLOWED_START = 0.06
 """Starting that trial may take this share of the budget."""
 
@@ -305,9 +307,10 @@ def _followed(host: _Host) -> WholeRun | None:
     _outcome, found = bench.inspect(host.state.baseline, FOLLOWED_BY, seconds, endless=False)
     if not (found and found["step_seconds"]):
         return None
-    found = dict(found)
-    bench.mmap_threshold = found.pop("mmap_threshold", bench.mmap_threshold)
     run = WholeRun(runner.script_seconds, **found)
+    if run.mmap_threshold < NEARLY * bench.mmap_threshold:
+        bench.mmap_threshold = run.mmap_threshold
+        host.state.begin_with(host.state.measure(host.state.baseline, LEVELS[0], "baseline"))
     return run if run.steps or not host.options.train_seconds else run.of(host.options.train_seconds)
 
 

@@ -135,6 +135,12 @@ class RunState:
                 rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]
                 self.estimates[trial.settings] = sum(rates) / len(rates)
 
+    def begin_with(self, trial: Trial) -> None:
+        """Forget rates that were measured before ``trial``, in another way; what failed is still known."""
+        if trial.rate:
+            self.history = [each for each in self.history if each is trial or not each.outcome.measured]
+            self.estimates = {trial.settings: trial.rate}
+
     def take_stock(self) -> None:
         """Find how long starting and trials take by the trials before the search, at least the baseline's."""
         plain = [trial for trial in self.history if trial.settings.compile == self.baseline.compile]

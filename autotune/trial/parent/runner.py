@@ -96,6 +96,7 @@ class RunningTrial:
         theirs.close()
         if reply is None:
             server.gone = True
+            self.connection.close()
             raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
         self.pid = reply["pid"]
         self._groups.append(self.pid)

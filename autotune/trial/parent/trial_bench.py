@@ -135,7 +135,7 @@ class TrialBench:
             max_seconds=seconds,
             warmup_seconds=RESIDENT_WARMUP,
             endless=endless,
-            mmap_threshold=0,
+            mmap_threshold=self.mmap_threshold if endless else 0,  # what is followed shows its own
         )
         end = self.runner.run(spec, self._timeouts(settings, INSPECTION_SECONDS))
         return judge(end), (end.report.inspection if end.report is not None else None) or {}

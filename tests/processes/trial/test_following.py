@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from autotune.inspect import whole_run
 from autotune.knobs.stated import baseline_settings
+from autotune.probes import software
+from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.trial.running_scripts import here, running
 
@@ -66,3 +69,16 @@ def test_what_comes_between_epochs_is_seen_with_its_memory(tmp_path: Path, monke
     assert found["steps"] == 20_000
     assert found["other_share"] > 0
     assert found["mmap_threshold"] == pytest.approx(2**24, abs=2**17)  # of the tensor of the evaluation
+
+
+def test_memory_of_another_library_is_left_alone() -> None:
+    library = dict(software.allocators(System())).get("jemalloc")
+    if library is None:
+        pytest.skip("jemalloc is not installed")
+    code = "from autotune.knobs import allocator as a; a.raise_mmap_threshold(32 << 20); a.mmap_threshold()"
+    limit = 4 * 2**30  # of address space
+    subprocess.run(
+        [sys.executable, "-c", f"import resource as r; r.setrlimit(r.RLIMIT_AS, ({limit}, {limit})); {code}"],
+        env=os.environ | {"LD_PRELOAD": library},
+        check=True,
+    )

@@ -71,7 +71,16 @@ def test_several_machines_meet_at_an_endpoint(endpoint: str, host: str, monkeypa
     assert _rendezvous(Wishes(), BACKENDS["gloo"]) == ([], None)
 
 
-@pytest.mark.parametrize(("backend", "words"), [("gloo", "has no route there"), ("mpi", "on one machine only")])
-def test_machines_that_do_not_meet_are_a_usage_error(backend: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "endpoint", "words"),
+    [
+        ("gloo", None, "not an address. Give HOST:PORT"),
+        *(("gloo", f"localhost:{port}", "localhost:") for port in (0, 99999, "abc")),
+        ("gloo", "::1", "not an address"),
+        ("gloo", "nowhere.invalid:1", "has no route there"),
+        ("mpi", "localhost:1", "on one machine only"),
+    ],
+)
+def test_machines_that_do_not_meet_are_a_usage_error(backend: str, endpoint: str | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        _rendezvous(Wishes(nodes=2), BACKENDS[backend])
+        _rendezvous(Wishes(nodes=2, endpoint=endpoint), BACKENDS[backend])
