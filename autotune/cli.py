@@ -100,7 +100,7 @@ def tune(
     from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
 
-    wishes = Options(
+    options = Options(
         profile=profile,
         level=level,
         budget=None if budget is None else seconds(budget, "--budget"),
@@ -113,10 +113,10 @@ def tune(
     )
     check_slurm(os.environ)
     found = line.target(target, context.args, module=module, network=allow_network)
-    _tune(found, wishes, started, report, as_json)
+    _tune(found, options, started, report, as_json)
 
 
-def _tune(target: Target, wishes: Options, started: float, report: Path | None, as_json: bool) -> None:
+def _tune(target: Target, options: Options, started: float, report: Path | None, as_json: bool) -> None:
     """Run and print the result; ``report`` is where the HTML goes, if it is wanted."""
     from autotune.tuning.runner import check_not_a_rank
 
@@ -128,8 +128,8 @@ def _tune(target: Target, wishes: Options, started: float, report: Path | None, 
     from autotune.report.live import live_view
     from autotune.tuning import run
 
-    with live_view(wishes.seconds(), started) as observe:
-        result = run.run(target, wishes, observe, started)
+    with live_view(options.seconds(), started) as observe:
+        result = run.run(target, options, observe, started)
     script = shlex.join(target.line or target.words) if isinstance(target, Script) else "train.py"
     say(words.text(result.profile, result.inventory, result.path, result.load, script=script))
     if result.note:
@@ -210,10 +210,12 @@ def run(
         raise UsageError("--rdzv-endpoint: say also how many machines meet there, with --nnodes")
     check_slurm(os.environ)
     found = line.script(script, context.args, module=module)
-    from autotune.launch.prepare import Wishes, prepare
+    from autotune.launch.prepare import StartOptions, prepare
 
-    wishes = Wishes(profile=profile, level=level, task=task, processes=nproc, nodes=nnodes, endpoint=rdzv_endpoint)
-    launch = prepare(found, wishes)
+    options = StartOptions(
+        profile=profile, level=level, task=task, processes=nproc, nodes=nnodes, endpoint=rdzv_endpoint
+    )
+    launch = prepare(found, options)
     for note in launch.notes:
         say(note)
     if dry_run:

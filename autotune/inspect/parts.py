@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import profile
 
-from autotune.inspect.step_clock import StackWatch, step_clock
+from autotune.inspect.step_clock import StackSampler, step_clock
 from autotune.inspect.verdict import KINDS, Bound, Inspection, Part
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
@@ -77,7 +77,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     steps = loop.agree(max(1, int(seconds / count / max(pace, 1e-6))))
     blocks, wall = [], 0.0
     workers = process_tree.descendants(os.getpid())
-    with step_clock(loop) as clock, StackWatch(clock) as watch:
+    with step_clock(loop) as clock, StackSampler(clock) as watch:
         others, main, theirs = CpuContention(root=os.getppid()), _used([os.getpid()]), _used(workers)
         for _ in range(count):
             clock.take()

@@ -139,7 +139,7 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
     def during(part: Part | None) -> Callable[[Any], Counted]:
         return lambda _: clock.within(part)
 
-    watched: list[tuple[Any, str, Callable[[Any], Counted]]] = [
+    timed_calls: list[tuple[Any, str, Callable[[Any], Counted]]] = [
         (loop, "next_batch", clock.load),
         (loop, "made_step", during(None)),
         (nn.Module, "__call__", clock.call),
@@ -148,9 +148,9 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
         *((owner, name, clock.host_call) for owner, name in HOST_CALLS),
     ]
     if loop.session.sync is not None:
-        watched.append((loop.session.sync, "exchange", during(Part.EXCHANGE)))
+        timed_calls.append((loop.session.sync, "average", during(Part.GRADIENT_SYNC)))
     with contextlib.ExitStack() as stack:
-        for owner, name, counted in watched:
+        for owner, name, counted in timed_calls:
             stack.callback(replace(owner, name, functools.partial(_timed, counted)))
         stack.callback(register_optimizer_step_pre_hook(clock.updates).remove)
         stack.callback(register_optimizer_step_post_hook(clock.updated).remove)
@@ -167,7 +167,7 @@ def _timed(counted: Callable[[Any], Counted], work: Callable[..., Any]) -> Calla
     return timed
 
 
-class StackWatch(threading.Thread):
+class StackSampler(threading.Thread):
     """Notes every few milliseconds in which of the user's functions the calling thread is, by the part on the clock."""
 
     def __init__(self, clock: StepClock) -> None:
@@ -180,9 +180,9 @@ class StackWatch(threading.Thread):
     def run(self) -> None:
         """Look until the end."""
         while not self._over.wait(LOOK_SECONDS):
-            self._look()  # in a call of its own, which keeps no frame alive, and so no tensor
+            self._sample()  # in a call of its own, which keeps no frame alive, and so no tensor
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         part, frame = self._clock.part, sys._current_frames().get(self._watched)
         if part is None or frame is None:
             return
@@ -192,7 +192,7 @@ class StackWatch(threading.Thread):
             code, line = own.f_code, own.f_lineno or own.f_code.co_firstlineno
             self._seen[part][code.co_name, code.co_filename, line if code.co_name == SCRIPT else 0][line] += 1
 
-    def __enter__(self) -> StackWatch:
+    def __enter__(self) -> StackSampler:
         self.start()
         return self
 

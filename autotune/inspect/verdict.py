@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.measurement import LASTING
 from autotune.stats.proof import CONFIDENCE, PRIOR_SPREAD, Proof, Round, compare, student_quantile
 
@@ -38,7 +38,7 @@ class Part(str, Enum):
 
     LOADER = "loader"
     UPDATE = "update"
-    EXCHANGE = "exchange"
+    GRADIENT_SYNC = "exchange"
     LOOP = "loop"
     """The user's own code between the other parts."""
     PASSES = "passes"
@@ -49,7 +49,7 @@ class Part(str, Enum):
     BANDWIDTH = "memory bandwidth"
 
 
-CLOCKED = (Part.LOADER, Part.UPDATE, Part.EXCHANGE, Part.LOOP, Part.PASSES)
+CLOCKED = (Part.LOADER, Part.UPDATE, Part.GRADIENT_SYNC, Part.LOOP, Part.PASSES)
 """Parts that make up a whole step."""
 
 
@@ -61,7 +61,7 @@ class Bound(str, Enum):
     DISK = "input-bound: disk"
     SLOW_SOURCE = "input-bound: slow source"
     UPDATE = "update-bound"
-    EXCHANGE = "exchange-bound"
+    GRADIENT_SYNC = "exchange-bound"
     LOOP = "loop-bound"
     THREADS = "oversubscribed by threads"
     OVERHEAD = "overhead-bound"
@@ -213,7 +213,7 @@ def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Setti
     waits = settings.processes * settings.threads > 1 and beside and inspection.lost > LASTING
     if computes and (waits or (fewer is not None and fewer.high > MUCH_FASTER)):
         return Verdict(doubt, part, shares, others)
-    own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.EXCHANGE: Bound.EXCHANGE}
+    own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.GRADIENT_SYNC: Bound.GRADIENT_SYNC}
     bound = (own | {Part.LOOP: Bound.LOOP, Part.PASSES: _passes_bound(found, inspection)})[part]
     return Verdict(bound, part, shares, others)
 

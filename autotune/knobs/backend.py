@@ -88,7 +88,7 @@ BACKEND = Knob(
         "ccl": "exchanges gradients with oneCCL",
         None: "one process exchanges nothing",
     },
-    plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
+    plain=lambda plan: f'torch.distributed.init_process_group("{plan.torchrun_backend}")',
 )
 
 

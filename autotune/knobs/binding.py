@@ -260,18 +260,18 @@ class WorkerAffinity:
     Attributes:
         cpus: where workers run.
         then: the user's ``worker_init_fn``.
-        missed: shared with the workers: 1 once one of them did not get its CPUs.
+        failed: shared with the workers: 1 once one of them did not get its CPUs.
     """
 
     def __init__(self, cpus: tuple[int, ...], then: Callable[[int], None] | None) -> None:
         self.cpus, self.then = cpus, then
-        self.missed = multiprocessing.RawValue("i", 0)
+        self.failed = multiprocessing.RawValue("i", 0)
 
     def __call__(self, worker: int) -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.cpus)
         if os.sched_getaffinity(0) != set(self.cpus):
-            self.missed.value = 1
+            self.failed.value = 1
         if self.then is not None:
             self.then(worker)
 
@@ -295,8 +295,8 @@ class _Bound(Change):
         narrowed = found < wanted and any(name in os.environ for name in OPENMP_BINDING)
         if not narrowed and found != wanted:
             return f"asked CPUs {cpu_list(wanted)}, threads run on {cpu_list(found)}"
-        missed = [workers.cpus for workers in self.workers if workers.missed.value]
-        return f"loader workers did not get CPUs {cpu_list(missed[0])}" if missed else None
+        failed = [workers.cpus for workers in self.workers if workers.failed.value]
+        return f"loader workers did not get CPUs {cpu_list(failed[0])}" if failed else None
 
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autotune.knobs.change import Change, Training
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Plan:
         environment: variables that each process starts with, those of the libraries included.
         missing: why a knob could not be put into the environment, by knob.
         command: torchrun's command line for ``train.py``, without variables; plain Python for one process.
-        exchange: the backend that torchrun starts; another than the settings' if those need MPI or a module.
+        torchrun_backend: the backend that torchrun starts; another than the settings' if those need MPI or a module.
     """
 
     settings: Chosen
@@ -93,7 +93,7 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     command: str = "python train.py"
-    exchange: str | None = None
+    torchrun_backend: str | None = None
 
     def start_with(self, *names: str) -> str:
         """Return words for the variables ``names``, which must be there when Python starts."""

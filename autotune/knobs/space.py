@@ -17,7 +17,7 @@ from autotune.knobs.backend import powers_of_two
 from autotune.knobs.knob import Context, includes, offered
 from autotune.knobs.loader import batch_shares
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 
 MAX_BATCH_FACTOR = 32
 SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"

@@ -11,7 +11,7 @@ from autotune.knobs.backend import USUAL_BACKEND, why_not_usable
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word, includes
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
 
 DEFAULT_BATCH = 32

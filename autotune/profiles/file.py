@@ -27,7 +27,7 @@ from autotune.errors import ProfileError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile
 from autotune.profiles.places import reason_of
-from autotune.profiles.records import Keys, Refused, as_data, build, quote, shown
+from autotune.profiles.records import InvalidValue, Keys, as_data, build, quote, shown
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -71,7 +71,7 @@ def parse(content: bytes | str, name: str) -> Profile:
         _check_schema(data)
         profile: Profile = build(Profile, data)
         return profile
-    except Refused as refused:
+    except InvalidValue as refused:
         line = lines.get(refused.path) or lines.get(refused.path[:-1])  # if a key is missing, its group's line
         place = f"line {line}: " if line else ""
         raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None

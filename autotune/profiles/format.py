@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
-from autotune.knobs.task import Fingerprint, LeftOut
+from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
 from autotune.profiles.records import (
     OMITTED,
@@ -28,7 +28,7 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
-from autotune.stats.decide import Verdict
+from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import MOST_SPEEDUP, Proof
 from autotune.stats.whole_run import WholeRun
 
@@ -123,7 +123,7 @@ class LevelResult:
     proven: bool
     note: str = ""
     """Why the level adds nothing of its own, in plain words."""
-    verdict: Annotated[str, one_of([each.value for each in Verdict]), OMITTED] = ""
+    verdict: Annotated[str, one_of([each.value for each in LevelVerdict]), OMITTED] = ""
     """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
@@ -249,7 +249,7 @@ class Profile:
         before, after = (run.seconds(), run.seconds(self.levels[level].speedup.value)) if run else (None, None)
         return before - after if before is not None and after is not None else None
 
-    def is_felt(self, level: str) -> bool:
+    def saves_time(self, level: str) -> bool:
         """Return False if the run is known to be so short that it would save next to nothing."""
         saved = self.saved_seconds(level)
         return saved is None or saved >= FELT_SECONDS or self.levels[level].settings == self.baseline

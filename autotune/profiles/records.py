@@ -25,7 +25,7 @@ Keys = tuple[str | int, ...]
 """Keys and list positions from the top of a file to a value."""
 
 
-class Refused(ValueError):
+class InvalidValue(ValueError):
     """A value that breaks a limit; ``path`` says where it stands."""
 
     def __init__(self, path: Keys, reason: str) -> None:
@@ -90,7 +90,7 @@ def build(kind: Any, value: Any, path: Keys = ()) -> Any:
     """Return the ``value`` of a file as ``kind``: a dataclass, an annotation, or one of Python's plain types.
 
     Raises:
-        Refused: the value, or a part of it, is not of that kind.
+        InvalidValue: the value, or a part of it, is not of that kind.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -150,7 +150,7 @@ def shown(part: Any, text: str = "") -> str:
 
 def _check(fits: object, wanted: str, value: Any, path: Keys) -> None:
     if not fits:
-        raise Refused(path, f"{quote(value)} is not {wanted}")
+        raise InvalidValue(path, f"{quote(value)} is not {wanted}")
 
 
 def _record(kind: Any, value: Any, path: Keys) -> Any:
@@ -163,16 +163,16 @@ def _record(kind: Any, value: Any, path: Keys) -> Any:
         known = own.keys() if group else [*own, *inner]
         for key in data:
             if key not in known:
-                raise Refused((*here, key), f"is no key of this format{did_you_mean(key, known)}")
+                raise InvalidValue((*here, key), f"is no key of this format{did_you_mean(key, known)}")
         for key in known:
             if key in data and key in own:
                 values[own[key].name] = build(own[key].kind, data[key], (*here, key))
             elif key not in data and (key not in own or own[key].default is MISSING):
-                raise Refused((*here, key), "is missing")
+                raise InvalidValue((*here, key), "is missing")
     made = kind.make(**values) if isinstance(kind, Rules) else kind(**values)
     problem = made.problem() if hasattr(made, "problem") else None
     if problem:
-        raise Refused(path, problem)
+        raise InvalidValue(path, problem)
     return made
 
 

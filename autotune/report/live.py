@@ -43,7 +43,7 @@ class RunProgress:
     failures: int = 0
     last_failure: str = ""
     rounds: Mapping[str, int] = field(default_factory=dict)
-    """Rounds finished by each contender of a race or proof."""
+    """Rounds finished by each candidate of a race or proof."""
 
 
 def line(progress: RunProgress) -> str:

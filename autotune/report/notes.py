@@ -66,8 +66,8 @@ def load_note(load: Load, *, names: bool = False) -> str:
     if load.is_mentioned(load.taken):
         parts += [named(each) for each in own]
         parts += [f"other processes took {rest:.1f}"] if rest >= MENTIONED else []
-    if load.is_mentioned(load.stolen):
-        parts.append(f"the hypervisor's other guests took {load.stolen:.1f}")
+    if load.is_mentioned(load.steal):
+        parts.append(f"the hypervisor's other guests took {load.steal:.1f}")
     if not parts:
         return ""
     words = f"{', '.join(parts)} of {load.threads} CPUs"

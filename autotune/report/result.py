@@ -57,7 +57,7 @@ def recommended(profile: Profile) -> str | None:
     A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
     """
     name = profile.recommended
-    if name in profile.impossible() or not (to_apply(profile) and profile.is_felt(name)):
+    if name in profile.impossible() or not (to_apply(profile) and profile.saves_time(name)):
         return None
     return below(profile, name) or name
 
@@ -245,7 +245,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
 
 def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """Return lines to copy that apply the recommended level."""
-    level, felt = profile.recommended, profile.is_felt(profile.recommended)
+    level, felt = profile.recommended, profile.saves_time(profile.recommended)
     with_profile = f"--profile {shlex.quote(str(path))} {script}"
     if not to_apply(profile):
         higher = next((name for name in profile.levels if gains(profile, name)), None)

@@ -48,7 +48,7 @@ BUFFERS = (
     "buffers of the model are computed from one process's share of each batch, and rank 0's count; in one process"
     " (--fix processes=1) they are computed from all of it"
 )
-LOOK = 64
+COMPARED_STEPS = 64
 """After so many steps, and after 1, 2, 4, 8 ..., the processes' weights are compared."""
 NOTHING = "neither a model nor an optimizer is prepared: the processes train apart; pass them to tuned.prepare too"
 HOOKS = "parameters have hooks of their own, which see the gradient of one process's share"
@@ -132,7 +132,7 @@ class GradientSync:
             self.notes.add(NOTHING)
             return
         apart = {id(p) for model in self._apart for p in model.parameters()}
-        self.exchange([p for p in self._trained() if id(p) not in apart])
+        self.average([p for p in self._trained() if id(p) not in apart])
         if not self._apart:
             self._fresh.update(self.optimizers)
 
@@ -162,9 +162,9 @@ class GradientSync:
             return
         self._done = True
         if self.progress.steps:
-            self.exchange(self._trained())
+            self.average(self._trained())
 
-    def exchange(self, parameters: Sequence[Tensor]) -> None:
+    def average(self, parameters: Sequence[Tensor]) -> None:
         """Average gradients. A batch that a process has skipped is skipped by all, as in one process."""
         norms, copied = self._buffers()
         if copied and self.progress.steps < 2 and _from_rank_zero(copied, self.device):
@@ -181,7 +181,7 @@ class GradientSync:
         if self._parted:
             self._share_rates()
         steps = self.progress.steps
-        if self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0:
+        if self._drifting or steps % COMPARED_STEPS == 0 or steps & (steps - 1) == 0:
             trained = self._trained()
             if _from_rank_zero(trained, self.device):
                 self._drifting = True
@@ -242,7 +242,7 @@ class GradientSync:
     def _before_step(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
         closure = options.get("closure") if options else arguments[1] if len(arguments) > 1 else None
         if closure is None:
-            self._freshen(optimizer)
+            self._average_rest(optimizer)
             return None
         shared = self._shared_closure(optimizer, closure)
         return (arguments, options | {"closure": shared}) if options else ((arguments[0], shared), options)
@@ -253,7 +253,7 @@ class GradientSync:
         def shared() -> Any:
             self._fresh.discard(optimizer)
             loss = closure()
-            self._freshen(optimizer)
+            self._average_rest(optimizer)
             if loss is None:
                 return None
             mean = self.mean(loss.item() if isinstance(loss, Tensor) else loss)
@@ -261,11 +261,11 @@ class GradientSync:
 
         return shared
 
-    def _freshen(self, optimizer: Optimizer) -> None:
+    def _average_rest(self, optimizer: Optimizer) -> None:
         """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
         if optimizer not in self._fresh and not self.stopped:
             self._settle()
-            self.exchange(self._trained())
+            self.average(self._trained())
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)

@@ -54,7 +54,7 @@ def start() -> Any:
         ) from error
     if not running:
         MPI.COMM_WORLD.Barrier()
-        _forget_segments()
+        _unlink_segments()
     return MPI
 
 
@@ -64,7 +64,7 @@ def abort(code: int) -> None:
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
 
-def _forget_segments() -> None:
+def _unlink_segments() -> None:
     """Unlink this job's shared memory now that every process has it mapped: a killed job then leaves nothing behind."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()

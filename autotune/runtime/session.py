@@ -23,11 +23,11 @@ from autotune.knobs.binding import own_affinity
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, loaders, processes
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
-from autotune.runtime.shards import Part, Progress
+from autotune.runtime.shards import Progress, Shard
 from autotune.runtime.sharing import Sharing, divides_itself
 
 CONTAINED = (nn.Module, Optimizer, DataLoader)
@@ -227,7 +227,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         return tuple(self._notes.texts)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> Shard:
         """Return this process's part of the current batch. Losses times ``part.weight``, averaged over processes, are
         the loss of the global batch."""
         return self._progress.part

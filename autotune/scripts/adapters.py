@@ -46,7 +46,7 @@ STARTERS = {
 """Packages that decide, beside the launcher, how many processes a script trains in."""
 
 
-class Still:
+class DoNothing:
     """In place of a thread that draws or writes, which would forbid a fork. It takes every call and does nothing."""
 
     def __init__(self, logdir: Any = None, *_arguments: Any, **_options: Any) -> None:
@@ -74,12 +74,12 @@ def _no_display(live: Any) -> None:
     def refresh(display: Any) -> None:
         """Draw nothing."""
 
-    live.Live.start, live.Live.refresh, live._RefreshThread = start, refresh, Still
+    live.Live.start, live.Live.refresh, live._RefreshThread = start, refresh, DoNothing
 
 
 def _no_events(writer: Any) -> None:
     """Write no curves of TensorBoard: nobody reads a trial's."""
-    writer.EventFileWriter = Still
+    writer.EventFileWriter = DoNothing
 
 
 def _trainers_batches(trainer: Any) -> float:

@@ -18,7 +18,7 @@ from autotune.decoding import decoded
 from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 
 if TYPE_CHECKING:
     from torch import nn

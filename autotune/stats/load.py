@@ -44,20 +44,20 @@ class Load:
 
     Attributes:
         taken: processors that all other processes kept busy on average, short ones included.
-        stolen: processors that other guests of the hypervisor kept busy on average.
+        steal: processors that other guests of the hypervisor kept busy on average.
         neighbours: processes that were seen: an illustration of ``taken``, never all of it.
         threads: CPUs that this process may use.
     """
 
     taken: float = 0.0
-    stolen: float = 0.0
+    steal: float = 0.0
     neighbours: tuple[Neighbour, ...] = ()
     threads: int = 1
 
     @property
     def cpus(self) -> float:
         """Processors that others of either kind kept busy."""
-        return self.taken + self.stolen
+        return self.taken + self.steal
 
     @property
     def is_busy(self) -> bool:

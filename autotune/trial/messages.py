@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.measurement import Measurement
 from autotune.trial.target import Script
 
@@ -40,7 +40,7 @@ class Without(str, Enum):
     """Every step trains on the first batch."""
     UPDATE = "update"
     """The optimizer's step changes nothing."""
-    EXCHANGE = "exchange"
+    GRADIENT_SYNC = "exchange"
     """Gradients stay in each process."""
     SAMPLES = "samples"
     """Every step trains on the first quarter of the first batch."""

@@ -92,8 +92,8 @@ def measure_claim(
         bench = TrialBench(runner, profile.baseline)
         while not replicates or time.monotonic() + longest < deadline:
             begun = time.monotonic()
-            with bench.contest(candidates) as contest:
-                rounds += contest.rounds(replicates, ROUNDS, BLOCK_SECONDS)
+            with bench.start_replicate(candidates) as replicate:
+                rounds += replicate.rounds(replicates, ROUNDS, BLOCK_SECONDS)
             missing = set(candidates) - set(rounds[-1].rates)
             if missing:
                 raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")

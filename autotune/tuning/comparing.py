@@ -1,7 +1,7 @@
 """The comparison: which knobs leave the user's own first steps as they are.
 
 One trial of the baseline and one of the settings run the same first steps from the same state. If anything differs
-that the knobs must keep, the guilty ones are found by halving and are left out, with the reason.
+that the knobs must keep, the causes ones are found by halving and are left out, with the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from autotune.knobs.knob import EXACT, TRACKING
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.probes.facts import Inventory
 from autotune.profiles.clamp import one_process
 from autotune.stats.outcome import Compared, Outcome
@@ -62,10 +62,10 @@ class Comparison:
         if self._unshown and not self._touching(settings):
             return settings  # nothing would show a difference
         while (reason := self._difference(settings)) is not None:
-            guilty = self._guilty(settings, reason)
-            if not guilty:
+            causes = self._causes(settings, reason)
+            if not causes:
                 break
-            self.left_out += [LeftOut(knob, getattr(settings, knob), why) for knob, why in guilty.items()]
+            self.left_out += [LeftOut(knob, getattr(settings, knob), why) for knob, why in causes.items()]
             settings = self._without_known(settings)
         return settings
 
@@ -84,7 +84,7 @@ class Comparison:
                 kept[item.knob] = getattr(self.baseline, item.knob)
         return settings.but(**kept)
 
-    def _guilty(self, settings: Settings, reason: str) -> dict[str, str]:
+    def _causes(self, settings: Settings, reason: str) -> dict[str, str]:
         """Return the knobs that change training, and how: one that halving finds; nothing if none can be blamed.
 
         If the baseline does not repeat itself, these are all knobs that change what the user has built.

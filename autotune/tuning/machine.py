@@ -11,8 +11,8 @@ from dataclasses import replace
 from autotune.errors import MachineChanged
 from autotune.probes import budget
 from autotune.probes.cpu import online_cpus
+from autotune.probes.cpu_time import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.facts import Inventory
-from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.system import System
 from autotune.stats.load import MENTIONED, Load, Neighbour
 from autotune.stats.proof import QUIET_CPUS
@@ -68,8 +68,8 @@ class Neighbours:
         now, names = cpu_time(self._system, seen, self._own), self._names(seen)
         if now is None or self._time is None:
             return Load(sum(each.cpus for each in names), 0.0, names, threads)
-        others, stolen = taken(self._time, now, threads)
-        return Load(others, stolen, names, threads)
+        others, steal = taken(self._time, now, threads)
+        return Load(others, steal, names, threads)
 
     def _names(self, seen: list[Process]) -> tuple[Neighbour, ...]:
         """Return the others that run now and took something worth a word, with their children that have ended."""

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.profiles.format import (
     Ceiling,
     Evidence,

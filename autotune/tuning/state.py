@@ -135,7 +135,7 @@ class RunState:
                 rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]
                 self.estimates[trial.settings] = sum(rates) / len(rates)
 
-    def take_stock(self) -> None:
+    def estimate_durations(self) -> None:
         """Find how long starting and trials take by the trials before the search, at least the baseline's."""
         plain = [trial for trial in self.history if trial.settings.compile == self.baseline.compile]
         starts = [trial.outcome.start_seconds for trial in plain if isinstance(trial.outcome, Completed)]

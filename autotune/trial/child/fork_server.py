@@ -32,7 +32,7 @@ import torch.multiprocessing  # noqa: F401  # so that scripts find its functions
 from torch.optim import Optimizer
 
 from autotune.decoding import decoded
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
@@ -108,7 +108,7 @@ class ForkServer:
         pid = os.fork()
         if pid:
             return pid
-        with launcher.last_words():
+        with launcher.exit_on_error():
             self.connection.close()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
@@ -203,10 +203,10 @@ class ScriptForkServer:
         fork point, while this one guards it; or this one, whose trials run the script from its start.
 
         A script that ends because it misses what torchrun sets is started again, as torchrun starts one process."""
-        message = self._first_word(self._run)
+        message = self._first_message(self._run)
         if message.get("needs_torchrun") and not self.script.ranked:
             self.script = replace(self.script, ranked=True)
-            message = self._first_word(self._run)
+            message = self._first_message(self._run)
         if "serves" in message:
             self._guard()
         elif "error" in message:
@@ -215,7 +215,7 @@ class ScriptForkServer:
             self._isolate()
             self._serve_from_start(decoded(TaskFacts, message))
 
-    def _first_word(self, run: Callable[[], None]) -> dict[str, Any]:
+    def _first_message(self, run: Callable[[], None]) -> dict[str, Any]:
         """Fork a child that does ``run`` as any script, and does not return. Return its first message, or how it ended
         without one."""
         news, self._news = os.pipe()
@@ -281,7 +281,7 @@ class ScriptForkServer:
         """Serve trials of several processes from where the script first asks which of them it is; else from its
         start."""
         self._isolate()
-        if self._isolation is not None and "serves" in self._first_word(partial(self._run_to_rank, facts)):
+        if self._isolation is not None and "serves" in self._first_message(partial(self._run_to_rank, facts)):
             self._guard()
         self._serve_from_start(facts)
 

@@ -125,7 +125,7 @@ class Launcher:
             os.chdir(self.folder)
         else:
             self._enter_script()
-        shm.sign(self.folder)  # its shared memory and temporary files are its own
+        shm.mark_names(self.folder)  # its shared memory and temporary files are its own
         os.environ["TMPDIR"] = str(self.folder)
         tempfile.tempdir = None
         if self.world > 1 or (self.request.script is not None and self.request.script.ranked):
@@ -157,7 +157,7 @@ class Launcher:
         if pid := os.fork():
             self.ranks[pid] = rank
             return
-        with last_words():
+        with exit_on_error():
             process_tree.die_with_parent()
             if os.getppid() != parent:
                 os._exit(1)
@@ -208,7 +208,7 @@ class Launcher:
 
 
 @contextlib.contextmanager
-def last_words() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """End a forked process if an error leaves it, but for one that resumes a script below it."""
     try:
         yield

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from autotune.knobs.optimizer_impl import parameters_of
-from autotune.probes import processes
+from autotune.probes import cpu_time
 from autotune.probes.system import System
 from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
@@ -62,17 +62,17 @@ class CpuContention:
         if before is None or now is None or now.clock <= before.clock:
             return 0.0, 0.0
         seconds = now.clock - before.clock
-        others, stolen = processes.taken(before, now, now.cpus)
+        others, steal = cpu_time.taken(before, now, now.cpus)
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
-        others = max(0.0, others - len(self._own()) * processes.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
+        others = max(0.0, others - len(self._own()) * cpu_time.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
         waited = sum(wait - self._waits_before.get(thread, 0.0) for thread, wait in waits.items()) / seconds
-        missed = min(others, waited) if waits else others
-        return min(1.0, (missed + stolen) / now.cpus), others + stolen
+        waited = min(others, waited) if waits else others
+        return min(1.0, (waited + steal) / now.cpus), others + steal
 
     def _own(self) -> list[int]:
         return process_tree.tree(self.root) if process_tree.LISTS_CHILDREN else [self.root]
 
-    def _now(self) -> tuple[processes.CpuTime | None, dict[str, float]]:
+    def _now(self) -> tuple[cpu_time.CpuTime | None, dict[str, float]]:
         """Return the CPU time so far, and the seconds that each thread of our own has waited for a processor; no
         threads if the kernel does not know that."""
         waits = dict[str, float]()
@@ -80,7 +80,7 @@ class CpuContention:
             for thread in self._system.list(f"/proc/{pid}/task"):
                 if (text := self._system.read(f"/proc/{pid}/task/{thread}/schedstat")) is not None:
                     waits[thread] = int(text.split()[1]) / 1e9
-        return processes.cpu_time(self._system, processes.processes(self._system, own), self.root), waits
+        return cpu_time.cpu_time(self._system, cpu_time.processes(self._system, own), self.root), waits
 
 
 def synchronize(device: torch.device) -> None:
@@ -252,7 +252,7 @@ class MeasuredLoop:
         if self.spec.without is Without.UPDATE:
             for optimizer in self.session.optimizers:
                 optimizer.step = _no_update  # type: ignore[method-assign]
-        elif self.spec.without is Without.EXCHANGE and self.session.sync is not None:
+        elif self.spec.without is Without.GRADIENT_SYNC and self.session.sync is not None:
             self.session.sync.stopped = True
 
     def goes_on(self) -> None:

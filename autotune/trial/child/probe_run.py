@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.decoding import decoded
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.sharing import Passing
@@ -167,7 +167,7 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
-        self._pass: weakref.ref[Pass] | None = None
+        self._pass: weakref.ref[ProbedPass] | None = None
         self._steps = self._backwards = self._batches = 0
         self._all_steps = self._all_backwards = 0
         self._trained_at = 0.0
@@ -186,7 +186,7 @@ class ProbeRun(Listener):
             if self._is_trial_from_here():
                 return self.hooks.listener.iterates(loader, begin)
             self.seen.begin(loader)
-        passing = Pass(self.hooks, begin(), self.takes)
+        passing = ProbedPass(self.hooks, begin(), self.takes)
         self._pass = weakref.ref(passing)
         return passing
 
@@ -301,7 +301,7 @@ class ProbeRun(Listener):
         leave()
 
 
-class Pass(Passing):
+class ProbedPass(Passing):
     """One pass over a loader that the probe run looks at; ``over`` is True once it has come to its end."""
 
     def __init__(self, hooks: Hooks, inner: Iterator[Any], takes: Callable[[Any], Any]) -> None:

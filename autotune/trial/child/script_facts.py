@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
-from autotune.knobs.task import LeftOut, TaskFacts
+from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.task import batch_length, trained_facts

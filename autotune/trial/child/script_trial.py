@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.knobs.allocator import raise_mmap_threshold
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.runtime.entry import as_main
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.processes import agreed, of_rank_zero

@@ -3,7 +3,7 @@
 Other containers may share the folder (``--ipc=host``, or the containers of a pod), and a pid in a name may be one of
 theirs. So only what is proven to be a trial's is removed:
 
-* names with the trial's mark, which `sign` has Python put into the names that it gives in the trial's processes;
+* names with the trial's mark, which `mark_names` has Python put into the names that it gives in the trial's processes;
 * names that MPICH makes from the name of the trial's MPI job, which is that mark;
 * files that a process of the trial had mapped when it was ended, and whose name has its pid.
 
@@ -93,7 +93,7 @@ def remove_abandoned() -> None:
                 os.close(folder)
 
 
-def sign(folder: Path) -> None:
+def mark_names(folder: Path) -> None:
     """Mark all names that Python gives to shared memory from now on, here and in forked children, as those of the trial
     in ``folder``."""
     if not process_tree.LINUX:

@@ -31,7 +31,7 @@ from autotune.knobs.convolutions import has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.stated import DEFAULT_BATCH, LOADER_FACTS, no_knob
-from autotune.knobs.task import Fingerprint, TaskFacts
+from autotune.knobs.task_facts import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length
 from autotune.runtime.shards import shard

@@ -53,7 +53,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         mounts = shared | mounts
     os.chdir(scratch)
     try:
-        world = World(scratch, ROOM, size, mounts)
+        world = Overlays(scratch, ROOM, size, mounts)
         world.check(str(origin))
         world.build()
         _mount(ROOM, f"{scratch}/{ROOM}", None, MOVE)
@@ -73,7 +73,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         os.chdir(scratch)
         _detach(ROOM)  # what hides it
         own = f"{folder.relative_to(scratch)}/{ROOM}"
-        World(scratch, own, size, mounts, world).build()
+        Overlays(scratch, own, size, mounts, world).build()
         for room in (own, ROOM):
             _detach(room)  # overlays keep what they need of it
         os.chdir(before)
@@ -108,7 +108,7 @@ def _shared_folders(origin: Path) -> Iterator[str]:
             yield folder
 
 
-class World:
+class Overlays:
     """A copy of the user's world, but every write lands in a room. It is made in the folder ``scratch``.
 
     Args:
@@ -124,7 +124,7 @@ class World:
     """
 
     def __init__(
-        self, scratch: Path, room: str, size: int, mounts: Mapping[str, Mount], before: World | None = None
+        self, scratch: Path, room: str, size: int, mounts: Mapping[str, Mount], before: Overlays | None = None
     ) -> None:
         self.scratch, self.room, self.mounts, self.before = str(scratch), room, mounts, before
         self.seen = f"{room}/seen"
@@ -148,7 +148,7 @@ class World:
     def build(self) -> None:
         """Cover everything."""
         if self.mounts["/"].treatment is Treatment.PRIVATE:
-            self._open_up("/")
+            self._cover_folders("/")
         for point, mount in sorted(self.mounts.items()):
             if point != "/" and os.path.lexists(point):  # else a mount that came later hides it
                 self._place(mount)
@@ -184,9 +184,9 @@ class World:
             return  # it was somebody's temporary folder
         self._show(point, read_only=True)
         if holds_mounts:
-            self._open_up(point)
+            self._cover_folders(point)
 
-    def _open_up(self, point: str) -> None:
+    def _cover_folders(self, point: str) -> None:
         """Cover the folders in ``point``, which itself can only be read."""
         try:
             entries = list(os.scandir(self.seen + point))

@@ -19,7 +19,7 @@ from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes

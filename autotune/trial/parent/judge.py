@@ -138,7 +138,7 @@ def lost_its_peer(report: TrialReport) -> bool:
     return any(text in (report.error or "") for text in PEER_GONE)
 
 
-def most_telling(reports: Sequence[TrialReport]) -> TrialReport | None:
+def most_informative(reports: Sequence[TrialReport]) -> TrialReport | None:
     """Return the first error but for lost peers, else any, else a knob that did not take effect, else any report."""
     errors = [report for report in reports if report.error_type is not None]
     own = [report for report in errors if not lost_its_peer(report)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.task import LeftOut, TaskFacts
+from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.trial.messages import RankEvidence
 from autotune.trial.parent.judge import TrialEnd, judge
 

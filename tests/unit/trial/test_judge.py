@@ -24,7 +24,7 @@ from autotune.trial.parent.judge import (
     explain,
     judge,
     loss_tolerance,
-    most_telling,
+    most_informative,
     out_of_memory,
     short,
 )
@@ -240,11 +240,11 @@ class TestLostPeers:
     def test_the_cause_is_more_telling_than_who_lost_a_peer(self) -> None:
         lost, cause = raised("RuntimeError", LOST_PEER), raised("ValueError", "bad shape")
         lacking = TrialReport(measurement=MEASURED, not_applied=(("threads", "why"),))
-        assert most_telling([GOOD, lost, cause, lacking]) is cause
-        assert most_telling([GOOD, lacking, lost]) is lost
-        assert most_telling([GOOD, lacking]) is lacking
-        assert most_telling([GOOD]) is GOOD
-        assert most_telling([]) is None
+        assert most_informative([GOOD, lost, cause, lacking]) is cause
+        assert most_informative([GOOD, lacking, lost]) is lost
+        assert most_informative([GOOD, lacking]) is lacking
+        assert most_informative([GOOD]) is GOOD
+        assert most_informative([]) is None
 
 
 class TestScaler:
