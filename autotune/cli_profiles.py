@@ -70,7 +70,7 @@ def report(
 
 
 def check_report(out: Path) -> None:
-    """Raise `UsageError` if no report can be drawn, or ``out`` is no place for it: before a run, not after it."""
+    """Raise `UsageError` if no report can be drawn, or ``out`` cannot be written: before a run, not after it."""
     from autotune.profiles.places import check_kind
 
     if importlib.util.find_spec("plotly") is None:
@@ -81,11 +81,11 @@ def check_report(out: Path) -> None:
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
-    """Write the report of ``profile`` to ``out``. Returns what to say.
+    """Write the report of ``profile`` to ``out``. Returns a sentence for people.
 
     Args:
         profile: the result.
-        path: of the profile; its journal lies beside it.
+        path: of the profile; its journal is beside it.
         out: the file to write.
         script: how the user's script is started, without Python; by the target's name if None.
 
@@ -100,7 +100,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
     try:
         history = read_history(journal)
     except ValueError as error:
-        raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to do without.") from error
+        raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
     try:
         out.write_text(html(profile, history, path, script), encoding="utf-8")
     except OSError as error:
@@ -141,7 +141,7 @@ def list_profiles() -> None:
 def match(
     target: Annotated[str | None, typer.Argument(help="The task's name, or a profile (.yaml).")] = None,
 ) -> None:
-    """Say which profile `autotune.load()` would take here, and how well it fits."""
+    """Show which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.probes import inventory
     from autotune.profiles import registry
     from autotune.profiles.clamp import clamp, for_this_machine
@@ -191,7 +191,7 @@ def push(
 
 
 def _check_shareable(profile: Profile, path: Path) -> None:
-    """Raise `UsageError` if nobody else can rely on what ``profile``, in the file ``path``, says."""
+    """Raise `UsageError` if others cannot rely on ``profile``, which is in the file ``path``."""
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     if profile.evidence.busy:
@@ -239,7 +239,7 @@ def pull(
 
 
 def _best(target: str | None, source: str | None) -> Match:
-    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; say what is known of it.
+    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it.
 
     Raises:
         UsageError: no target, or no such registry.
@@ -265,7 +265,7 @@ def _best(target: str | None, source: str | None) -> Match:
 
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
-    """Return the registry ``text``; all that the environment names if None; an empty ``text`` names none.
+    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none.
 
     Raises:
         UsageError: there is none.

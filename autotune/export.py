@@ -1,6 +1,6 @@
 """A profile's level for another launcher or trainer, fitted to this machine: what ``autotune export`` prints.
 
-A knob that a target has no words for is shown as plain PyTorch code, in a comment: `Knob.plain`.
+A knob that a target cannot express is shown as plain PyTorch code, in a comment: `Knob.plain`.
 """
 
 from __future__ import annotations
@@ -249,4 +249,4 @@ TARGETS: dict[str, tuple[str, Callable[[Plan], Text]]] = {
     "lightning": ("arguments of Lightning's Trainer and of a DataLoader", _lightning),
     "transformers": ("Transformers' TrainingArguments", _transformers),
 }
-"""By the name that ``--to`` takes: what is printed, for people, and what puts a plan in its words."""
+"""By the name that ``--to`` takes: a description for people, and the function that writes a plan."""

@@ -4,7 +4,7 @@ Processors go by short names of their designs, by what they report (cpuid, MIDR)
 people train on are named; any other gets its numbers (``family6-model250``), which is a key as good. Sources: AMD
 models as in the Linux kernel's ``arch/x86/kernel/cpu/amd.c``, Intel models as in
 ``arch/x86/include/asm/intel-family.h``, Arm parts as in ``arch/arm64/include/asm/cputype.h``. archspec 0.2.7 cannot
-replace the tables: it tells x86 designs apart by features alone, and names a virtual Emerald Rapids without
+replace the tables: it distinguishes x86 designs by features alone, and names a virtual Emerald Rapids without
 ``waitpkg`` Ice Lake.
 """
 
@@ -100,7 +100,7 @@ def probe(system: System) -> Cpu:
 
 
 def _on_mac(system: System) -> Cpu:
-    """Ask ``sysctl`` about an Apple processor. Its efficiency cores (perflevel1) come first. PyTorch has left Intel."""
+    """Read an Apple processor from ``sysctl``. Its efficiency cores (perflevel1) come first. PyTorch has left Intel."""
     facts = _pairs(system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout)
     brand = facts.get("machdep.cpu.brand_string", "unknown")
     online = _number(facts.get("hw.logicalcpu")) or len(system.affinity())
@@ -158,7 +158,7 @@ def _place(system: System, cpu: int) -> tuple[int, int]:
 
 
 def _kinds(system: System, ids: Iterable[int]) -> dict[int, str]:
-    """Tell performance from efficiency cores if the kernel has two kinds (Intel by PMU, Arm by capacity)."""
+    """Distinguish performance and efficiency cores if the kernel has two kinds (Intel by PMU, Arm by capacity)."""
     slow = set(parse_cpu_list(system.read("/sys/devices/cpu_atom/cpus") or ""))
     if system.machine == "aarch64":
         capacity = {cpu: _number(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity")) for cpu in ids}

@@ -1,7 +1,7 @@
-"""The CPU time of this machine: all of it, one's own, and whose the rest was.
+"""The CPU time of this machine: all of it, that of our own processes, and who took the rest.
 
-Short processes are never seen alive. So what others take is all CPU time of the machine minus that of one's own
-process tree, where each process also holds the time of its children that have ended. Names only illustrate the total.
+Short processes are never seen alive. So what others take is all CPU time of the machine minus that of our own process
+tree. Each process also holds the time of its children that have ended. Names only illustrate the total.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Process:
     pid: int
     parent: int
     created: float
-    """Seconds since the machine started; with ``pid`` it tells one process from another for good."""
+    """Seconds since the machine started; with ``pid`` it identifies a process for good."""
     name: str
     """The program's; empty if the process belongs to another user."""
     niceness: int

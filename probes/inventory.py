@@ -1,4 +1,4 @@
-"""The list of the probes: `probe` asks them all."""
+"""The list of the probes: `probe` runs them all."""
 
 from __future__ import annotations
 

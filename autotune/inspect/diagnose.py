@@ -33,7 +33,7 @@ MOST_SECONDS = 3.0
 END_SECONDS = 1.5
 """Kept for ending all processes."""
 WORTH_REMOVING = 0.05
-"""Share of the step from which on it is also measured without a part."""
+"""A part with at least this share of the step is also measured by leaving it out."""
 REMOVABLE = {each.value for each in Without}
 MOST_REPLICATES = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
@@ -46,13 +46,13 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
 
     Args:
         target: the task file or script.
-        deadline: on the monotonic clock: by then all is over.
-        observe: called with all that happens.
+        deadline: on the monotonic clock; all processes have ended by then.
+        observe: called with each event.
 
     Raises:
         UserCodeError: the user's code failed.
         NothingUsable: the parts could not be measured in time.
-        MachineChanged: CPUs went away or came meanwhile.
+        MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
     last = deadline - END_SECONDS
@@ -86,7 +86,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
-    """Inspect the user's settings, or of the gentlest change of them that fits the memory."""
+    """Inspect the user's settings, or the smallest change of them that fits into memory."""
     found: list[Mapping[str, object]] = []
 
     def measure(settings: Settings) -> Outcome:
@@ -102,8 +102,8 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
 def candidates(
     settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
 ) -> dict[str, tuple[Settings, Without]]:
-    """Return what runs in turn, by name: settings, and the part that each leaves out. Parts with small ``shares`` of
-    the step are left out. So many ``threads`` can be busy on this machine beside what runs there."""
+    """Return the candidates by name: settings, and the part of a step that each leaves out. Parts with small ``shares``
+    have no candidate. ``threads`` is how many fit beside other processes."""
     found = {STEP: (settings, Without.NOTHING)}
     if facts.script in (None, BATCHES):
         if facts.unit == "samples" and settings.batch_size >= 4 and shares[Part.PASSES] == max(shares.values()):
@@ -116,14 +116,14 @@ def candidates(
     fewer = max(1, free // settings.processes - settings.num_workers)
     if busy <= free or fewer >= settings.threads:
         return found
-    few = itertools.islice(found.items(), 2)  # beside so many threads steps are slow, and the budget is soon over
+    few = itertools.islice(found.items(), 2)  # with too many threads steps are slow, and the budget is short
     return dict(few) | {Part.THREADS.value: (settings.but(threads=fewer), Without.NOTHING)}
 
 
 def _rounds(
     bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
 ) -> list[Round]:
-    """Run all candidates in turn, in as many replicates of processes as fit, or until all intervals are narrow."""
+    """Run all candidates in turn, in as many replicates as fit, or until all intervals are narrow."""
     settings = {name: each for name, (each, _) in chosen.items()}
     without = {name: part for name, (_, part) in chosen.items()}
     rounds: list[Round] = []

@@ -23,7 +23,7 @@ from autotune.stats.whole_run import split_time
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
 ENDS = 2
-"""Ends of epochs that are enough."""
+"""Ends of epochs to follow."""
 LEAST_STEPS = 3
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -63,7 +63,7 @@ class Loops:
         ranges: outermost first; none if they are not known, or if there are loops of another kind.
         passes: True if an epoch of the training loader is inside.
         innermost: the frame of the innermost, and its variable.
-        begun: turns that it had made when it was looked at.
+        begun: iterations that it had made when it was looked at.
     """
 
     ranges: list[range]
@@ -88,7 +88,7 @@ class Loops:
         return found
 
     def turns(self) -> int:
-        """Return how many turns the innermost range has made."""
+        """Return how many iterations the innermost range has made."""
         if self.innermost is None:
             return 0
         frame, variable = self.innermost

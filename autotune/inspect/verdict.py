@@ -1,5 +1,4 @@
-"""Finds what bounds a training step: what one trial measures of it in, a diagnosis out. Pure; words are in
-`autotune.report.diagnosis`.
+"""Finds what bounds a training step, by one trial's measurements. Pure. Texts are in `autotune.report.diagnosis`.
 
 Two measurements give each part's share of the step. The clock of one trial shows in which part the training process is.
 The interleaved rounds without a part show what its removal brings; they count if they contradict the clock, or are
@@ -20,11 +19,11 @@ from autotune.stats.measurement import LASTING
 from autotune.stats.proof import CONFIDENCE, PRIOR_SPREAD, Proof, Round, compare, student_quantile
 
 STEP, QUARTER = "step", "quarter"
-"""Contenders: the whole step, and a quarter of the batch without the loader. Others are named by their part."""
+"""Candidates: the whole step, and a quarter of the batch without the loader. Others are named by their part."""
 SURE = 1.05
 """A bound counts if its lower end is above this."""
 MUCH_FASTER = 1.25
-"""While fewer threads may be so many times as fast, nothing is said of what the threads compute."""
+"""If fewer threads may be this many times as fast, the verdict is not about what the threads compute."""
 MUCH = 0.2
 """A part is named beside the verdict from this share of the step on."""
 CLEARLY = 1.5
@@ -95,7 +94,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Inspection:
-    """One trial's look at a training step.
+    """One trial's measurements of a training step.
 
     Attributes:
         blocks: seconds of each part in each block of steps.
@@ -148,7 +147,7 @@ class Diagnosis:
         bounds: how many times as fast the step could be at most without a part, by part.
         inspection: what one trial measured of the parts.
         neighbours: processors that others kept busy.
-        threads: of each process, that fit this machine beside what runs there; None if today's do.
+        threads: of each process, that fit this machine beside other processes; None if the present ones fit.
         notes: what the user should know.
     """
 
@@ -244,7 +243,7 @@ def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
 
 
 def _clocked(shares: Sequence[float]) -> Proof:
-    """Return the bound by a part's share of several blocks. How much processes differ is known beforehand."""
+    """Return the bound by a part's share of several blocks. The usual spread between processes is added."""
     share, count = statistics.fmean(shares), len(shares)
     if count < 2:
         return _gain(share, 0.0, 1.0, count)

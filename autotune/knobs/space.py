@@ -1,7 +1,7 @@
 """`Space`: all feasible `Settings` for a machine, a task and a level, with the reason for everything left out.
 
 A move is one decision that leads from settings to others. Most change one knob. Processes, threads, batch and backend
-hang together, since the global batch and the CPU budget bind them: they move as a shape.
+depend on each other through the global batch and the CPU budget: they move together, as a shape.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Space:
         return found
 
     def _changed(self, settings: Settings, changes: Changes) -> Settings:
-        """Return ``settings`` with ``changes``; what has no part in the decision is no reason against it.
+        """Return ``settings`` with ``changes``; values that the move does not change never forbid it.
 
         Knobs that did not apply before take a value that is offered, and a binding that does nothing now is dropped.
         """

@@ -91,7 +91,7 @@ class Launch:
         return " ".join([*variables, shlex.join(self.portable)])
 
     def start(self) -> None:
-        """Become the training."""
+        """Replace this process by the training (exec)."""
         if self.binds:
             os.environ.update(self.environment)
             binding.main(self.command)
@@ -134,7 +134,7 @@ def prepare(script: Script, options: StartOptions) -> Launch:
 def _settings(
     script: Script, profile: Profile, level: str, options: StartOptions, inventory: Inventory
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings of ``level`` as this machine and the user's own words allow them, and what to say.
+    """Return the settings of ``level`` as this machine and the user's own variables allow, and notes.
 
     Raises:
         UsageError: the script, or this machine, cannot train as so many processes.
@@ -238,7 +238,7 @@ def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None)
 
 
 def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
-    """Return the profile to take: the one that the user names, else the best for this machine; and what to say.
+    """Return the profile to take: the one that the user names, else the best for this machine; and notes.
 
     Raises:
         ProfileError: the profile that the user names cannot be read.

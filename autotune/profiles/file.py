@@ -6,7 +6,7 @@ What is read is at most 64 KB of plain YAML that keeps every limit of the format
 Plain YAML is one document of groups, lists and single values. A safe loader accepts, and `load` rejects: anchors and
 aliases (a few lines can expand to gigabytes), tags, duplicate keys (the last would win silently), keys that are not
 text, and deep nesting. Words keep their spelling: ``no`` is text and not false, ``1:30`` is text and not 90, ``010`` is
-text and not 8, so that errors quote what was written. PyYAML reads the letters, by libyaml if it has that.
+text and not 8, so that errors quote what was written. PyYAML splits the text, by libyaml if it has that.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def private_names() -> tuple[str, ...]:
 
 
 def public(text: str, private: tuple[str, ...], most: int = MAX_TEXT) -> str:
-    """Return ``text`` on one printable line of up to ``most`` letters, without paths, UUIDs and ``private`` names."""
+    """Return ``text`` as one printable line, cut to ``most`` characters, without paths, UUIDs and ``private`` names."""
     text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     text = _UUID.sub("<uuid>", text)
     text = _PATH.sub(lambda found: found[0] if found[0].startswith(PUBLIC_PATHS) else "<path>", text)

@@ -127,7 +127,7 @@ class LevelResult:
     """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
-        """Return why nobody can have measured this; None if it may be true."""
+        """Return why this cannot have been measured; None if it may be true."""
         ratio = self.speedup
         if not ratio.low <= ratio.value <= ratio.high:
             return f"speedup: {ratio.value} is not between low {ratio.low} and high {ratio.high}"
@@ -188,7 +188,7 @@ class Target:
     parameters: Count
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
-    """What a training step of an unmodified script is known by; None for a task file."""
+    """What the training steps of an unmodified script are counted by; None for a task file."""
     ranked: Annotated[bool, OMITTED] = False
     """True if the script was tuned with the variables that torchrun sets, also as one process."""
     compared: Compared = NOTHING
@@ -224,7 +224,7 @@ class Profile:
 
     @property
     def key(self) -> str:
-        """The machine key."""
+        """Return the machine key."""
         return self.machine.key
 
     def level(self, name: str | None = None) -> LevelResult:
@@ -232,7 +232,7 @@ class Profile:
         return self.levels[name or self.recommended]
 
     def checked_level(self, wanted: str | None, option: str = "--level") -> str:
-        """Return ``wanted``, which the user said with ``option``; the recommended level if None.
+        """Return ``wanted``, which the user gave with ``option``; the recommended level if None.
 
         Raises:
             UsageError: there is no such level.

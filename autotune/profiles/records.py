@@ -1,8 +1,8 @@
 """Frozen dataclasses from plain data and back. Every value is checked against the annotation of its field.
 
 A limit stands in the annotation: ``threads: Annotated[int, span(1, 4096)]``. Nothing is converted: the text ``'8'`` is
-no number, and ``1`` is not true. Records of other rooms have no limits in their annotations: `Rules` list the kinds of
-their fields. Modules with records do without ``from __future__ import annotations``, which makes annotations texts.
+no number, and ``1`` is not true. Records of other packages have no such limits: `Rules` list the kinds of their fields.
+Modules with records do without ``from __future__ import annotations``, which makes annotations strings.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class At:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """In an annotation of another room's record: the kinds of its fields, all of them required, and what makes it."""
+    """In an annotation of another package's record: the kinds of its fields, all required, and what makes it."""
 
     kinds: Mapping[str, Any]
     make: Callable[..., Any]
@@ -134,7 +134,7 @@ def as_data(value: Any) -> Any:
 
 
 def quote(value: Any) -> str:
-    """Return ``value`` as the file had it, cut short. Letters that are not ASCII are escaped: some look like others."""
+    """Return ``value`` as the file had it, cut short. Characters beyond ASCII are escaped: some look like others."""
     if isinstance(value, (dict, list)):
         return "a group of keys" if isinstance(value, dict) else "a list"
     if value is None or isinstance(value, bool):

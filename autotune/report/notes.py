@@ -26,7 +26,7 @@ REASONS = {
 }
 BUSY = "measured on a busy machine"
 WIDE = 4
-"""The middle of an interval whose ends are so many times apart is no figure to show."""
+"""If the ends of an interval are this many times apart, its middle is not shown."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
 
@@ -82,7 +82,7 @@ def disturbed(slower: float) -> str:
 
 
 def not_believable(level: str, value: float, most: float) -> str:
-    """Return a doubt of a gain that is larger than ``most``, which is physically possible."""
+    """Return a warning of a gain that is larger than ``most``, the physically possible one."""
     return (
         f"{level}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at most."
         " Something else made your settings slow; tune again when nothing else runs"

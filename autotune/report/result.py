@@ -54,7 +54,7 @@ def gains(profile: Profile, name: str) -> bool:
 def recommended(profile: Profile) -> str | None:
     """Return the level to recommend: the lowest with the settings of the profile's; None if there is nothing to apply.
 
-    A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
+    A level that crashed, was never tried or brought nothing is not recommended, even if it is the profile's.
     """
     name = profile.recommended
     if name in profile.impossible() or not (to_apply(profile) and profile.saves_time(name)):
@@ -68,7 +68,7 @@ def to_apply(profile: Profile) -> bool:
 
 
 def whole_run(profile: Profile) -> str:
-    """Return what the recommended level brings the whole run, in words; empty if nobody knows."""
+    """Return what the recommended level brings the whole run, in words; empty if that is not known."""
     run, step = profile.evidence.run, profile.level().speedup.value
     gain = run.speedup(step) if run is not None and to_apply(profile) else None
     if run is None or gain is None:
@@ -111,7 +111,7 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
     if samples:
         steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch"
     return (
-        f"the global batch goes from {before} to {after}{steps}. The learning rate needs another look:"
+        f"the global batch goes from {before} to {after}{steps}. Adapt the learning rate:"
         f" try {formatting.number(math.sqrt(factor))} times yours for Adam kinds (sqrt rule),"
         f" {formatting.number(factor)} times for SGD (linear rule), with warm-up."
     )

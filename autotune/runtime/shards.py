@@ -1,7 +1,7 @@
 """Share the samples of a global batch out among processes.
 
 The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into
-fewer parts, and a part may be given to several processes: nobody is left without samples, and nobody gets a single one
+fewer parts, and a part may be given to several processes: each process gets samples, and at least two of them
 if there are two (BatchNorm cannot normalise over one).
 """
 
@@ -21,7 +21,7 @@ class Shard:
     """The share of one process of one global batch.
 
     Attributes:
-        samples: indices that the dataset is asked for.
+        samples: indices to read from the dataset.
         weight: of the loss, which is a mean over ``samples``. Over all processes the weights average to 1.
         share: one over the number of processes that have the same samples.
     """

@@ -118,7 +118,7 @@ def mover(device: torch.device, *, non_blocking: bool) -> Move | None:
 
 
 def divides_itself(loader: DataLoader[Any], world: int) -> bool:
-    """Return whether the sampler shares the data out itself: the batch of ``loader`` is that of one process then."""
+    """Return True if the sampler shares the data out itself: the batch of ``loader`` is that of one process then."""
     return isinstance(loader.sampler, DistributedSampler) and loader.sampler.num_replicas == world > 1
 
 
@@ -177,7 +177,7 @@ class Sharing:
         return Relay(store, name, self.world.rank, lambda: self.progress.steps, ahead, generator)
 
     def _same_everywhere(self, dataset: Any) -> bool:
-        """Return whether all processes hold the same data, as far as they can be compared."""
+        """Return True if all processes hold the same data, as far as they can be compared."""
         own = digest(dataset)
         return agreed(of_rank_zero(own, self.device) == own, self.device)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 ALWAYS = {"threads", "interop_threads"}
-"""Trials are forked from a process of one thread: these are put in force whatever the script's own are."""
+"""Trials are forked from a process of one thread: these are applied even if the script's own are the same."""
 LOG = logging.getLogger("autotune")
 
 

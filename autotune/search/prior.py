@@ -13,7 +13,7 @@ CONTENTION = 0.3
 COHERENCE = 0.002
 """Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
 PROCESS_LOSS = {"cpu": 0.15, "cuda": 0.0}
-"""Log rate lost with each doubling of processes beside gradient exchange: they share caches and memory."""
+"""Log rate lost with each doubling of processes beside gradient sync: they share caches and memory."""
 OVERHEAD_SECONDS = {"cpu": 5e-4, "cuda": 2e-3}
 """Of each step whatever its batch: Python, dispatch, kernel launches."""
 UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
@@ -26,7 +26,7 @@ ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, if no trial has measured it yet."""
 ASSUMED_STEP_SECONDS = 0.02
 MOST_WAITING = 0.95
-"""Share of a step at most that is believed to wait for data."""
+"""Largest share of a step that may count as waiting for data."""
 BATCH_GAIN = 0.02
 """Log rate won with each doubling of a process's batch beside overhead: larger kernels."""
 

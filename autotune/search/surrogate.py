@@ -32,7 +32,7 @@ DRIFT_LENGTH = 6.0
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
 PENALTY = 0.5
-"""Log likelihood that a departure from what is expected must win."""
+"""Log likelihood that a departure from what is expected must gain."""
 MAX_ERROR = 0.10
 FAILURE_LOSS = 0.5
 """A failed trial counts as this much log rate below the best one, loosely: its neighbours become less likely picks."""
@@ -78,7 +78,7 @@ def groups_on(device: str) -> tuple[KnobGroup, ...]:
 
 
 def _gradient_sync(settings: Settings) -> int:
-    """Return 0 for a device's usual backend and for none: the group of processes has what these cost."""
+    """Return 0 for a device's usual backend and for none: the group of processes includes their cost."""
     return 0 if settings.backend in (None, "gloo", "nccl") else 1 + list(BACKENDS).index(settings.backend)
 
 

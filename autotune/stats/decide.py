@@ -32,7 +32,7 @@ class Reason(str, Enum):
     SAME = "same"
     """Nothing that was tried is faster."""
     UNPROVEN = "unproven"
-    """Faster in the proof, but not surely: the interval has too low an end."""
+    """Faster in the proof, but not with confidence: the interval has too low an end."""
     TOO_FEW_ROUNDS = "too few rounds"
     NOISY = "noisy"
     """Faster in single trials, by less than they vary."""
@@ -82,7 +82,7 @@ class Answer:
 
     @property
     def verdict(self) -> LevelVerdict:
-        """The short answer."""
+        """Return the short answer."""
         return VERDICTS.get(self.reason, LevelVerdict.CANNOT_TELL)
 
 

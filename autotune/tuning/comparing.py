@@ -1,7 +1,7 @@
 """The comparison: which knobs leave the user's own first steps as they are.
 
 One trial of the baseline and one of the settings run the same first steps from the same state. If anything differs
-that the knobs must keep, the causes ones are found by halving and are left out, with the reason.
+that the knobs must keep, those that cause it are found by halving and are left out, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.tuning.state import RunState
 Compare = Callable[[Settings], Outcome]
 SCREENED = ("num_workers", "channels_last", "optimizer_impl")
 """Knobs that change what the user has built: they are compared before the search spends trials on them."""
-UNREPEATABLE = "your first steps are other ones from run to run, so nothing would show that training stays the same"
+UNREPEATABLE = "your first steps differ from run to run, so nothing would show that training stays the same"
 NOT_COMPARED = "your first steps could not be compared: {}"
 DRAWS = "augmentations draw other random numbers in loader workers, of the same distribution"
 
@@ -85,7 +85,7 @@ class Comparison:
         return settings.but(**kept)
 
     def _causes(self, settings: Settings, reason: str) -> dict[str, str]:
-        """Return the knobs that change training, and how: one that halving finds; nothing if none can be blamed.
+        """Return the knobs that change training, and how: one that halving finds; nothing if none is found.
 
         If the baseline does not repeat itself, these are all knobs that change what the user has built.
         """

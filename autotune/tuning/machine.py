@@ -28,7 +28,7 @@ def same_cpus(inventory: Inventory, system: System | None = None) -> Iterator[No
     Masks, cpusets and quotas may change while a run measures, and CPUs may go offline.
 
     Raises:
-        MachineChanged: they are others; also in the place of an error that came of it.
+        MachineChanged: they changed; also in place of an error that this caused.
     """
     try:
         yield
@@ -72,7 +72,7 @@ class Neighbours:
         return Load(others, steal, names, threads)
 
     def _names(self, seen: list[Process]) -> tuple[Neighbour, ...]:
-        """Return the others that run now and took something worth a word, with their children that have ended."""
+        """Return the others that run now and took enough to be named, with their children that have ended."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         alive, ours, counted = {_key(each) for each in seen}, below(seen, self._own), defaultdict[int, float](float)
         for key, each in self._before.items():

@@ -100,7 +100,7 @@ def best_of_levels(state: RunState, ranked: Ranked, rate: Rate) -> dict[str, Set
 def improving(state: RunState, best: Mapping[str, Settings], rate: Rate) -> dict[str, Settings]:
     """Drop the levels that are not clearly faster than all below them.
 
-    The fastest of several seems faster by luck, and proving that it is not would take time from other levels.
+    The fastest of several seems faster by chance, and proving that it is not would take time from other levels.
     """
     kept: dict[str, Settings] = {}
     margin = 1 + SELECTION_BIAS * state.noise

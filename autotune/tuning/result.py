@@ -1,4 +1,4 @@
-"""The last phase: from what a run knows to its `Profile`."""
+"""The last phase: makes a `Profile` from the state of a run."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ HOUSE = (
     Room("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
     Room("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
     Room("report.notes",    "",                                       never=IMPURE),
-    Room("inspect.parts inspect.step_clock inspect.follow inspect", "torch", never="subprocess"),
+    Room("inspect.parts inspect.step_clock inspect.epoch_end inspect", "torch", never="subprocess"),
     Room("tuning.baseline tuning.events tuning.options tuning.machine tuning.runner tuning.state tuning", "filelock",
          never="torch subprocess logging"),
     Room("inspect*",        "",                                       never="torch subprocess logging"),

@@ -40,7 +40,7 @@ DYING_SECONDS = 0.2
 
 
 class ProcessManager:
-    """Answers what the ranks of one trial would ask mpiexec (PMI-1), each from a thread, until this process ends.
+    """Answers the ranks of one trial in place of mpiexec (PMI-1), each in a thread, until this process ends.
 
     Args:
         size: how many ranks there will be. All must be forked before `serve`.
@@ -76,7 +76,7 @@ class ProcessManager:
             threading.Thread(target=self._serve, args=(ours,), name="autotune-pmi", daemon=True).start()
 
     def _serve(self, ours: socket.socket) -> None:
-        """Answer each line of one rank with one line. A rank that is gone is the launcher's business."""
+        """Answer each line of one rank with one line. The launcher handles a rank that is gone."""
         with contextlib.suppress(OSError), ours.makefile("rb") as lines:
             for line in lines:
                 words = (word.partition("=") for word in line.decode(errors="replace").split())
@@ -140,7 +140,7 @@ class Launcher:
         return self._wait()
 
     def _enter_script(self) -> None:
-        """Load the script in a new process, and put it into a world of its own, with what the tuner knows of it now."""
+        """Load the script in a new process, and isolate it, with the facts that the tuner has of it now."""
         from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
         script, facts = self.request.script, self.request.facts
@@ -209,7 +209,7 @@ class Launcher:
 
 @contextlib.contextmanager
 def exit_on_error() -> Iterator[None]:
-    """End a forked process if an error leaves it, but for one that resumes a script below it."""
+    """End a forked process if an error leaves it, except `Resume`, which continues the script."""
     try:
         yield
     except Resume:

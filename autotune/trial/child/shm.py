@@ -69,7 +69,7 @@ class Segments:
         marks = f"psm_{own}", f"sem.mp-{own}", *mpi_segments(self.folder)
         with contextlib.suppress(OSError):
             for entry in os.scandir(FOLDER):
-                with contextlib.suppress(OSError):  # somebody else was quicker, or it is another user's
+                with contextlib.suppress(OSError):  # another process was quicker, or it is another user's
                     if entry.name.startswith(marks) or (entry.name, entry.inode()) in self.held:
                         os.unlink(entry.path)
 
@@ -107,12 +107,12 @@ def mark_names(folder: Path) -> None:
 
 
 def is_tracker(pid: int) -> bool:
-    """Return whether the process is one of Python's resource trackers."""
+    """Return True if the process is one of Python's resource trackers."""
     return any(word.startswith(b"from multiprocessing.resource_tracker import main") for word in _command_line(pid))
 
 
 def is_manager(pid: int) -> bool:
-    """Return whether the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
+    """Return True if the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
     return _command_line(pid)[0] == b"torch_shm_manager"
 
 

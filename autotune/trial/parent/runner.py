@@ -138,7 +138,7 @@ class RunningTrial:
                 self._kill()
                 return
             if self.server.loop.wait(left):
-                self.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
+                self.last_sign_at = time.monotonic()  # if all stood still, or the clock jumped, nothing hangs
             if self.server.gone and not self.ended:
                 self.end.code = self.server.process.wait()
 
@@ -167,7 +167,7 @@ class RunningTrial:
         return Block(**message["block"]) if message is not None and message["finite"] else None
 
     def record(self, message: dict[str, Any]) -> None:
-        """Book a message."""
+        """Record a message."""
         self.last_sign_at = time.monotonic()
         event = message["event"]
         if event == "rank-started":

@@ -34,7 +34,7 @@ class TrialBench:
     """Measures settings with real trials and compares their losses with the baseline's.
 
     Args:
-        runner: starts and watches trials.
+        runner: starts trials.
         baseline: the user's settings; their first measured trial gives the reference losses.
         seed: of data order and weights, and of the order of turns.
         patience: seconds without a sign of life that the baseline's first trial may take; more if the script itself has
@@ -175,7 +175,7 @@ class RunningReplicate:
 
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
-        cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller knows it.
+        cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller gave it.
     """
 
     def __init__(self, trials: Mapping[str, RunningTrial], turns: random.Random, cpu_wait: float = 0.0) -> None:
@@ -206,5 +206,5 @@ class RunningReplicate:
 
 
 def _disturbed(outcome: Outcome) -> bool:
-    """Return whether others disturbed all of a trial."""
+    """Return True if others disturbed all of a trial."""
     return outcome.measurement is not None and outcome.measurement.disturbed

@@ -332,7 +332,7 @@ NETWORK = [
 
 @pytest.mark.parametrize(("kind", "text"), NETWORK)
 def test_a_script_that_wants_the_network_is_told_how_to_get_it(kind: str, text: str) -> None:
-    assert "--allow-network" in (explain(kind, text, network=False, room=2**30) or "")
+    assert "--allow-network" in (explain(kind, text, network=False, limit=2**30) or "")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_script_that_wants_the_network_is_told_how_to_get_it(kind: str, text: 
     ],
 )
 def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, word: str) -> None:
-    assert word in (explain(kind, str(error), network=False, room=3 * 2**29) or "")
+    assert word in (explain(kind, str(error), network=False, limit=3 * 2**29) or "")
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, wo
     ],
 )
 def test_an_error_of_the_scripts_own_is_left_to_speak_for_itself(kind: str, text: str) -> None:
-    assert explain(kind, text, network=False, room=2**30) is None
+    assert explain(kind, text, network=False, limit=2**30) is None
