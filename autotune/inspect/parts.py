@@ -77,7 +77,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     steps = loop.agree(max(1, int(seconds / count / max(pace, 1e-6))))
     blocks, wall = [], 0.0
     workers = process_tree.descendants(os.getpid())
-    with step_clock(loop) as clock, StackSampler(clock) as watch:
+    with step_clock(loop) as clock, StackSampler(clock) as sampler:
         others, main, theirs = CpuContention(root=os.getppid()), _used([os.getpid()]), _used(workers)
         for _ in range(count):
             clock.take()
@@ -92,7 +92,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
-    return Inspection(tuple(blocks), step_seconds, items, lost, neighbours, watch.places(), loader)
+    return Inspection(tuple(blocks), step_seconds, items, lost, neighbours, sampler.places(), loader)
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:

@@ -172,7 +172,7 @@ class StackSampler(threading.Thread):
 
     def __init__(self, clock: StepClock) -> None:
         super().__init__(daemon=True)
-        self._clock, self._watched, self._over = clock, threading.get_ident(), threading.Event()
+        self._clock, self._sampled, self._over = clock, threading.get_ident(), threading.Event()
         self._seen: dict[Part, dict[tuple[str, str, int], Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
         """Samples of each line, by part and by function. Each line of a script's top level counts as a function."""
         self._looks: Counter[Part] = Counter()
@@ -183,7 +183,7 @@ class StackSampler(threading.Thread):
             self._sample()  # in a call of its own, which keeps no frame alive, and so no tensor
 
     def _sample(self) -> None:
-        part, frame = self._clock.part, sys._current_frames().get(self._watched)
+        part, frame = self._clock.part, sys._current_frames().get(self._sampled)
         if part is None or frame is None:
             return
         self._looks[part] += 1
