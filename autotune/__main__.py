@@ -1,4 +1,4 @@
-"""``autotune`` and ``python -m autotune``: Ctrl-C while the command line is imported is no traceback."""
+"""``autotune`` and ``python -m autotune``: Ctrl-C during its imports prints no traceback."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ app = typer.Typer(
 NOTHING_SAVED = "autotune: interrupted by {}; no profile was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
-TRAIN_TIME_HELP = "How long you will train: on CPUs, lets compile compete. 10h"
-WAIT_QUIET_HELP = "Wait at most so long until other processes are quiet: 10m. Not in the budget."
-ONLY_HELP = "Let only these knobs move: --only threads,num_workers. Repeatable."
+TRAIN_TIME_HELP = "How long you will train, such as 10h: on CPUs, lets compile be tried."
+WAIT_QUIET_HELP = "Wait up to this long until other processes are quiet: 10m. Not in the budget."
+ONLY_HELP = "Vary only these knobs: --only threads,num_workers. Repeatable."
 SCRIPT_HELP = (
-    "Your training script; arguments after it are its own. Or your own launch line, which then says how many processes"
+    "Your training script; arguments after it are its own. Or your own launch line, which then sets how many processes"
     " there are: torchrun --nproc-per-node=2 train.py."
 )
 
@@ -87,7 +87,7 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help=TRAIN_TIME_HELP)] = None,
     wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Fix a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
     as_json: JsonOption = False,
     report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
@@ -100,7 +100,7 @@ def tune(
     from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
 
-    wishes = Options(
+    options = Options(
         profile=profile,
         level=level,
         budget=optional_seconds(budget, "--budget"),
@@ -113,11 +113,11 @@ def tune(
     )
     check_slurm(os.environ)
     found = line.target(target, context.args, module=module, network=allow_network)
-    _tune(found, wishes, started, report, as_json)
+    _tune(found, options, started, report, as_json)
 
 
-def _tune(target: Target, wishes: Options, started: float, report: Path | None, as_json: bool) -> None:
-    """Run and print the result; ``report`` is where the HTML goes, if it is wanted."""
+def _tune(target: Target, options: Options, started: float, report: Path | None, as_json: bool) -> None:
+    """Run, and print the result. ``report`` is the HTML file to write; None for none."""
     from autotune.tuning.runner import check_not_a_rank
 
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
@@ -128,8 +128,8 @@ def _tune(target: Target, wishes: Options, started: float, report: Path | None, 
     from autotune.report.live import live_view
     from autotune.tuning import run
 
-    with live_view(wishes.seconds(), started) as observe:
-        result = run.run(target, wishes, observe, started)
+    with live_view(options.seconds(), started) as observe:
+        result = run.run(target, options, observe, started)
     script = shlex.join(target.line or target.words) if isinstance(target, Script) else "train.py"
     say(words.text(result.profile, result.inventory, result.path, result.load, script=script))
     if result.note:
@@ -149,7 +149,7 @@ def diagnose(
     module: ModuleOption = False,
     allow_network: NetworkOption = False,
 ) -> None:
-    """Say why a training step is as slow as it is: each part is measured, none is guessed."""
+    """Show why a training step is slow: each part is measured."""
     started = time.monotonic()
     limit = seconds(budget, "--budget")
     recognised = line.target(target, context.args, module=module, network=allow_network)
@@ -165,7 +165,7 @@ def diagnose(
 
 @app.command()
 def probe(as_json: JsonOption = False) -> None:
-    """Show what this machine is, which limit won, what is missing and why it matters."""
+    """Show what this machine is, which limit counts, what is missing and why it matters."""
     from autotune.probes import inventory
     from autotune.profiles.format import machine_type
     from autotune.report import machine
@@ -179,7 +179,7 @@ def probe(as_json: JsonOption = False) -> None:
 
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
-    """Name what costs speed on this machine, with the command that mends it. Exit code 6 if something does."""
+    """List what costs speed on this machine, with the command that fixes it. Exit code 6 if it finds something."""
     from autotune.inspect.doctor import examine
     from autotune.report import diagnosis as words
 
@@ -203,17 +203,19 @@ def run(
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
-    """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
+    """Start training with the profile's processes, threads, CPUs, backend and allocator."""
     from autotune.launch.command import check_slurm
 
     if rdzv_endpoint is not None and nnodes == 1:
-        raise UsageError("--rdzv-endpoint: say also how many machines meet there, with --nnodes")
+        raise UsageError("--rdzv-endpoint: give the number of machines too, with --nnodes")
     check_slurm(os.environ)
     found = line.script(script, context.args, module=module)
-    from autotune.launch.prepare import Wishes, prepare
+    from autotune.launch.prepare import StartOptions, prepare
 
-    wishes = Wishes(profile=profile, level=level, task=task, processes=nproc, nodes=nnodes, endpoint=rdzv_endpoint)
-    launch = prepare(found, wishes)
+    options = StartOptions(
+        profile=profile, level=level, task=task, processes=nproc, nodes=nnodes, endpoint=rdzv_endpoint
+    )
+    launch = prepare(found, options)
     for note in launch.notes:
         say(note)
     if dry_run:
@@ -233,7 +235,7 @@ def check(
     module: ModuleOption = False,
     allow_network: NetworkOption = False,
 ) -> None:
-    """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if that is open."""
+    """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if it cannot tell."""
     started = time.monotonic()
     if profile.suffix == ".py" and target.endswith((".yaml", ".yml")):
         raise UsageError(f"the profile comes first: autotune check {target} {profile}")
@@ -280,7 +282,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         say(f"autotune: the output cannot be written ({error.strerror})")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends
         sys.exit(2)
     except UserCodeError as error:
         say(f"{error.traceback.rstrip()}\n\n{error}" if error.traceback else str(error))

@@ -1,4 +1,4 @@
-"""Shares among the commands: options, targets with their own arguments, usable standard streams."""
+"""Parses what the commands share: options, targets with their own arguments, usable standard streams."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScriptCommand(TyperCommand):
     """A command on a script. All that follows the script belongs to it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Click does, and name our own options that stand after the script."""
+        """Parse as Click does, and warn of our own options after the script."""
         left = super().parse_args(ctx, args)
         _name_options_of_ours(ctx)
         return left
@@ -76,22 +76,22 @@ class CheckCommand(TargetCommand):
 
 
 def _is_script(target: str) -> bool:
-    with contextlib.suppress(UsageError):  # the command will say so
+    with contextlib.suppress(UsageError):  # the command reports it
         return is_script(Path(target))
     return False
 
 
 def _name_options_of_ours(context: typer.Context) -> None:
-    """Name our own options that stand after the script: they are the script's."""
+    """Warn of our own options after the script: they go to the script."""
     ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
     own = context.args
-    with contextlib.suppress(UsageError):  # the command will say so
+    with contextlib.suppress(UsageError):  # the command reports it
         found = line.parse([context.params.get("target") or context.params.get("script") or "", *own])
         own = own if found is None else list(found.arguments)
     taken = [word for word in own if word.partition("=")[0] in ours]
     if taken:
         words = " ".join(taken)
-        say(f"autotune: what follows the script belongs to it: {words}. Our own options stand before it")
+        say(f"autotune: what follows the script belongs to it: {words}. Put our own options before the script")
 
 
 def say(text: str) -> None:
@@ -103,20 +103,20 @@ def confirm(question: str) -> None:
     """Ask on the terminal.
 
     Raises:
-        UsageError: the answer is no, or there is nobody to ask.
+        UsageError: the answer is no, or there is no terminal.
     """
     answer = ""
     if sys.stdin.isatty():
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
     if answer.strip().lower() not in ("y", "yes"):
-        raise UsageError(f"{question} Nobody said yes (--yes does): nothing was changed")
+        raise UsageError(f"{question} Nobody confirmed (--yes does): nothing was changed")
 
 
 def prepare_streams() -> None:
-    """Open streams that are closed, and let bytes that are no text be written: paths need not be text.
+    """Open streams that are closed, and allow bytes that are not text: paths need not be text.
 
-    Words for a closed stream would go to a file or socket that happened to get its descriptor.
+    Text for a closed stream would go to the file or socket that got its descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -50,7 +50,7 @@ def diff(left: ProfileArgument, right: ProfileArgument) -> None:
 
 def export(
     profile: ProfileArgument,
-    to: Annotated[str, typer.Option(help="env, torchrun, accelerate, lightning or transformers.")],
+    to: Annotated[str, typer.Option(help="A launcher or trainer, such as lightning; any other word lists all.")],
     level: LevelOption = None,
 ) -> None:
     """Print what to paste into other launchers and trainers."""
@@ -70,7 +70,7 @@ def report(
 
 
 def check_report(out: Path) -> None:
-    """Raise `UsageError` if no report can be drawn, or ``out`` is no place for it: before a run, not after it."""
+    """Raise `UsageError` if no report can be drawn, or ``out`` cannot be written: before a run, not after it."""
     from autotune.profiles.places import check_kind
 
     if importlib.util.find_spec("plotly") is None:
@@ -81,11 +81,11 @@ def check_report(out: Path) -> None:
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
-    """Write the report of ``profile`` to ``out``. Returns what to say.
+    """Write the report of ``profile`` to ``out``. Returns a sentence for people.
 
     Args:
         profile: the result.
-        path: of the profile; its journal lies beside it.
+        path: of the profile; its journal is beside it.
         out: the file to write.
         script: how the user's script is started, without Python; by the target's name if None.
 
@@ -100,7 +100,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
     try:
         history = read_history(journal)
     except ValueError as error:
-        raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to do without.") from error
+        raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
     try:
         out.write_text(html(profile, history, path, script), encoding="utf-8")
     except OSError as error:
@@ -141,7 +141,7 @@ def list_profiles() -> None:
 def match(
     target: Annotated[str | None, typer.Argument(help="The task's name, or a profile (.yaml).")] = None,
 ) -> None:
-    """Say which profile `autotune.load()` would take here, and how well it fits."""
+    """Show which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.probes import inventory
     from autotune.profiles import registry
     from autotune.profiles.clamp import clamp, for_this_machine
@@ -191,7 +191,7 @@ def push(
 
 
 def _check_shareable(profile: Profile, path: Path) -> None:
-    """Raise `UsageError` if nobody else can rely on what ``profile``, in the file ``path``, says."""
+    """Raise `UsageError` if others cannot rely on ``profile``, which is in the file ``path``."""
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     if profile.evidence.busy:
@@ -213,6 +213,7 @@ def pull(
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
     from autotune.profiles import file, places, registry
+    from autotune.profiles.records import quote
     from autotune.report import profile as words
 
     if what and places.is_url(what):
@@ -227,7 +228,7 @@ def pull(
         raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
     found = file.parse(content, shown)
     path = places.default_path(found.key, found.target.name, to or places.user_folder())
-    say(f"{shown}: {found.target.name} on {found.key}, sha256 {digest}")
+    say(f"{shown}: {quote(found.target.name)} on {found.key}, sha256 {digest}")
     if path.exists():
         say(words.diff(file.read(path), found, ("here", "pulled")))
     if not yes:
@@ -239,7 +240,7 @@ def pull(
 
 
 def _best(target: str | None, source: str | None) -> Match:
-    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; say what is known of it.
+    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it.
 
     Raises:
         UsageError: no target, or no such registry.
@@ -265,7 +266,7 @@ def _best(target: str | None, source: str | None) -> Match:
 
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
-    """Return the registry ``text``; all that the environment names if None; an empty ``text`` names none.
+    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none.
 
     Raises:
         UsageError: there is none.

@@ -9,7 +9,7 @@ PROFILE, LEVEL, DISABLE = "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABL
 SCRIPT_VARIABLE = "AUTOTUNE_SCRIPT"
 """What `autotune run` hands to the process of an unmodified script: see `autotune.scripts.apply`."""
 NO = ("", "0", "false", "no", "off")
-"""What people write for no, in any case; everything else is yes."""
+"""Values that mean no, in upper or lower case; all others mean yes."""
 
 
 def disabled(environment: Mapping[str, str]) -> bool:

@@ -1,15 +1,15 @@
 """Every error the tuner raises on purpose, and what several messages share.
 
     AutotuneError              what happened, where, what to do; printed without a traceback
-    ├── UsageError             exit 2: the command line or the task file's contract is off
+    ├── UsageError             exit 2: the command line or the task file is wrong
     │   └── ContractError      the task file lacks something; shows the lines that would satisfy it
     ├── UserCodeError          exit 3: the user's own code failed; carries its own traceback, untouched
     ├── NothingUsable          exit 4: no setting could be measured here, or no profile fits; with the reasons
     ├── ProfileError           a profile file is not valid; names the key
-    └── LaunchError            a trial process could not be started or obeyed no command
-        └── MachineChanged     the CPUs that the process may use are others than when the run began
+    └── LaunchError            a trial process could not be started, or did not answer
+        └── MachineChanged     the CPUs that the process may use changed during the run
 
-`Interrupted` (exit 130) is not an error: it carries on Ctrl-C and SIGTERM after the best so far is saved.
+`Interrupted` (exit 130) is not an error: it passes on Ctrl-C and SIGTERM after the best so far is saved.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class UsageError(AutotuneError):
 
 
 class ContractError(UsageError):
-    """The task file misses a part of the contract."""
+    """The task file lacks a part of the contract."""
 
 
 class UserCodeError(AutotuneError):
     """The user's code failed under the user's own settings.
 
     Attributes:
-        traceback: the user's own traceback (or the log's tail where a signal ended the process), untouched.
+        traceback: the user's own traceback (or the log's tail if a signal ended the process), untouched.
     """
 
     exit_code = 3
@@ -76,7 +76,7 @@ class Interrupted(BaseException):
 
     Attributes:
         signal: its number.
-        saved: the profile that holds the best so far; None where nothing was measured.
+        saved: the profile that holds the best so far; None if nothing was measured.
     """
 
     exit_code = 130

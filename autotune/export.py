@@ -1,6 +1,6 @@
 """A profile's level for another launcher or trainer, fitted to this machine: what ``autotune export`` prints.
 
-A knob that a target has no words for is shown as plain PyTorch code, in a comment: `Knob.plain`.
+A knob that a target cannot express is shown as plain PyTorch code, in a comment: `Knob.plain`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def exported(path: Path, level: str | None, to: str) -> str:
 def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
     row = BACKENDS[settings.backend] if settings.backend else None
-    exchange = "gloo" if row is not None and row.module else settings.backend
-    started = settings.but(backend=exchange)
+    torchrun_backend = "gloo" if row is not None and row.module else settings.backend
+    started = settings.but(backend=torchrun_backend)
     added = environment(started, inventory, {})
     words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
@@ -78,7 +78,7 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
         environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **malloc},
         missing=added.not_applied,
         command=shlex.join(words).replace(f"python -m {TORCHRUN_MODULE}", "torchrun"),
-        exchange=exchange,
+        torchrun_backend=torchrun_backend,
     )
 
 
@@ -94,13 +94,14 @@ def text(to: str, plan: Plan, head: Iterable[str]) -> str:
     lines, knobs = write(plan)
     moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]
     notes = {knob.name: knob.plain(plan) for knob in moved if knob.name not in knobs} | dict(plan.missing)
-    if plan.exchange != plan.settings.backend:
+    if plan.torchrun_backend != plan.settings.backend:
         notes["backend"] = (
-            f"torchrun starts {plan.exchange}, whose rate was not measured here;"
+            f"torchrun starts {plan.torchrun_backend}, whose rate was not measured here;"
             f" autotune run starts {plan.settings.backend} as measured"
         )
     by_hand = [f"#   {name}={getattr(plan.settings, name)}: {notes[name]}" for name in BY_NAME if name in notes]
-    idle = [knob.name for knob in KNOBS if knob not in moved and knob.name not in notes]
+    written = "\n".join((*lines, *by_hand))
+    idle = [knob.name for knob in KNOBS if knob not in moved and f"{knob.name}=" not in written]
     return "\n".join(
         [
             *(f"# {words}" for words in head),
@@ -163,7 +164,7 @@ def _lightning(plan: Plan) -> Text:
     settings, trainer = plan.settings, list[str]()
     trainer += [f'accelerator="{"gpu" if plan.device == "cuda" else "cpu"}"', f"devices={settings.processes}"]
     if settings.backend is not None:
-        trainer.append(f'strategy=DDPStrategy(process_group_backend="{plan.exchange}")')
+        trainer.append(f'strategy=DDPStrategy(process_group_backend="{plan.torchrun_backend}")')
     if settings.cudnn_benchmark:
         trainer.append("benchmark=True")
     trainer.append(f'precision="{TRAINER_PRECISION[settings.precision]}"')
@@ -199,7 +200,7 @@ def _transformers(plan: Plan) -> Text:
     arguments = [
         'output_dir="output"',
         *(["use_cpu=True"] if plan.device == "cpu" else []),
-        *([f'ddp_backend="{plan.exchange}"'] if settings.backend is not None else []),
+        *([f'ddp_backend="{plan.torchrun_backend}"'] if settings.backend is not None else []),
         *(f"{name}={value!r}" for name, value in loader.items()),
         *(['optim="adamw_torch_fused"'] if optim == "fused" else []),
         *(["torch_compile=True", f'torch_compile_mode="{settings.compile}"'] if settings.compile != "off" else []),
@@ -249,4 +250,4 @@ TARGETS: dict[str, tuple[str, Callable[[Plan], Text]]] = {
     "lightning": ("arguments of Lightning's Trainer and of a DataLoader", _lightning),
     "transformers": ("Transformers' TrainingArguments", _transformers),
 }
-"""By the name that ``--to`` takes: what is printed, for people, and what puts a plan in its words."""
+"""By the name that ``--to`` takes: a description for people, and the function that writes a plan."""

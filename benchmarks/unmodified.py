@@ -208,7 +208,7 @@ def summary(written: str) -> dict[str, float]:
 def forecast(profile: Profile) -> float | None:
     """Return how many times as fast ``profile`` says the whole run is under ``autotune run``; None if it does not."""
     result, run = profile.level(), profile.evidence.run
-    applied = result.settings != profile.baseline and profile.is_felt(profile.recommended)
+    applied = result.settings != profile.baseline and profile.saves_time(profile.recommended)
     return run.speedup(result.speedup.value if applied else 1.0) if run is not None and run.steps else None
 
 

@@ -1,8 +1,8 @@
-"""How much this process may use: CPUs, and which limit decides; processes.
+"""How many CPUs and processes this process may use, and which limit counts.
 
-Most limits are those of control groups, version 1, version 2 or both at once. A limit may sit on any ancestor, every
-version-1 controller may have a path of its own, and inside a container the path in ``/proc/self/cgroup`` is often the
-host's and cannot be seen: then the root of the mount is our own group.
+Most limits are those of control groups, version 1, version 2 or both at once. A limit may be on any ancestor, and every
+version-1 controller may have a path of its own. In a container the path in ``/proc/self/cgroup`` is often the host's,
+and not visible: then the root of the mount is our own group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.probes.system import System
 
 
 @dataclass(frozen=True)
-class Group:
+class ControlGroup:
     """One control group folder and the version of its hierarchy (1 or 2)."""
 
     folder: str
@@ -81,7 +81,7 @@ def _tightest(system: System) -> tuple[float | None, int]:
     return min(((quota, place) for quota, place in quotas if quota is not None), default=(None, 0))
 
 
-def _quota(system: System, group: Group) -> float | None:
+def _quota(system: System, group: ControlGroup) -> float | None:
     """Return the CPUs' worth of time that a group may take; None if it has no quota."""
     if group.version == 2:
         quota, _, period = (group.read(system, "cpu.max") or "max").partition(" ")
@@ -116,15 +116,15 @@ def _limit(online: set[int], cpuset: frozenset[int], allowed: set[int], quota: f
 # Control groups -------------------------------------------------------------------------------------------------------
 
 
-def ancestors(system: System, controller: str) -> tuple[Group, ...]:
+def ancestors(system: System, controller: str) -> tuple[ControlGroup, ...]:
     """Return this process's group for a controller and every visible ancestor, innermost first, if any."""
     lines = re.findall(r"^\d+:([^:\n]*):(.*)$", system.read("/proc/self/cgroup") or "", re.MULTILINE)
     membership = {name: path for names, path in lines for name in names.split(",")}  # version 2 has the empty name
-    # On hybrid hosts version 1 owns the controllers it lists, so it is asked first.
+    # On hybrid hosts version 1 owns the controllers it lists, so it is read first.
     for version, name, filesystem in ((1, controller, "cgroup"), (2, "", "cgroup2")):
         mounts = _mounts(system, filesystem, name)
         if name in membership and mounts:
-            return tuple(Group(folder, version) for folder in _folders(system, mounts, membership[name]))
+            return tuple(ControlGroup(folder, version) for folder in _folders(system, mounts, membership[name]))
     return ()
 
 

@@ -4,7 +4,7 @@ Processors go by short names of their designs, by what they report (cpuid, MIDR)
 people train on are named; any other gets its numbers (``family6-model250``), which is a key as good. Sources: AMD
 models as in the Linux kernel's ``arch/x86/kernel/cpu/amd.c``, Intel models as in
 ``arch/x86/include/asm/intel-family.h``, Arm parts as in ``arch/arm64/include/asm/cputype.h``. archspec 0.2.7 cannot
-replace the tables: it tells x86 designs apart by features alone, and names a virtual Emerald Rapids without
+replace the tables: it distinguishes x86 designs by features alone, and names a virtual Emerald Rapids without
 ``waitpkg`` Ice Lake.
 """
 
@@ -85,7 +85,8 @@ def probe(system: System) -> Cpu:
     """Return the processors that the kernel shows, whether or not this process may use them."""
     if system.platform == "darwin":
         return _on_mac(system)
-    first = _pairs((system.read("/proc/cpuinfo") or "").split("\n\n")[0])
+    records = [_pairs(block) for block in (system.read("/proc/cpuinfo") or "").split("\n\n")]
+    first = records[0]
     vendor, family = identify(first)
     nodes = numa_nodes(system)
     return Cpu(
@@ -94,13 +95,13 @@ def probe(system: System) -> Cpu:
         family=family,
         architecture=system.machine,
         features=features(first),
-        logical=_logical(system, nodes),
+        logical=_logical(system, nodes, records),
         nodes=nodes,
     )
 
 
 def _on_mac(system: System) -> Cpu:
-    """Ask ``sysctl`` about an Apple processor. Its efficiency cores (perflevel1) come first. PyTorch has left Intel."""
+    """Read an Apple processor from ``sysctl``. Its efficiency cores (perflevel1) come first. PyTorch has left Intel."""
     facts = _pairs(system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout)
     brand = facts.get("machdep.cpu.brand_string", "unknown")
     online = _number(facts.get("hw.logicalcpu")) or len(system.affinity())
@@ -142,23 +143,28 @@ def numa_nodes(system: System) -> tuple[NumaNode, ...]:
     return tuple(NumaNode(node, parse_cpu_list(system.read(f"{_NODES}/node{node}/cpulist") or "")) for node in ids)
 
 
-def _logical(system: System, nodes: Iterable[NumaNode]) -> tuple[LogicalCpu, ...]:
+def _logical(system: System, nodes: Iterable[NumaNode], records: Iterable[Mapping[str, str]]) -> tuple[LogicalCpu, ...]:
     """Return the online logical CPUs by id."""
+    shown = {record.get("processor"): record for record in records}
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
     ids = online_cpus(system)
     kinds = _kinds(system, ids)
-    return tuple(LogicalCpu(id, *_place(system, id), node_of.get(id), kinds[id]) for id in ids)
+    return tuple(LogicalCpu(id, *_place(system, id, shown.get(str(id), {})), node_of.get(id), kinds[id]) for id in ids)
 
 
-def _place(system: System, cpu: int) -> tuple[int, int]:
-    """Return package and core of a CPU. A core goes by its first SMT sibling: kernels number cores in several ways."""
+def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int]:
+    """Return package and core of a CPU. A core goes by its first SMT sibling: kernels number cores in several ways.
+
+    Without sysfs (sandboxes) ``/proc/cpuinfo`` answers.
+    """
     folder = f"{_CPUS}/cpu{cpu}/topology"
-    siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or str(cpu))
-    return max(0, _number(system.read(f"{folder}/physical_package_id"))), siblings[0]
+    package = _number(system.read(f"{folder}/physical_package_id") or record.get("physical id"))
+    siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or "")
+    return max(0, package), siblings[0] if siblings else _number(record.get("core id"), cpu)
 
 
 def _kinds(system: System, ids: Iterable[int]) -> dict[int, str]:
-    """Tell performance from efficiency cores if the kernel has two kinds (Intel by PMU, Arm by capacity)."""
+    """Distinguish performance and efficiency cores if the kernel has two kinds (Intel by PMU, Arm by capacity)."""
     slow = set(parse_cpu_list(system.read("/sys/devices/cpu_atom/cpus") or ""))
     if system.machine == "aarch64":
         capacity = {cpu: _number(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity")) for cpu in ids}
@@ -216,9 +222,9 @@ def _pairs(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def _number(text: str | None) -> int:
-    """Read a decimal or 0x number; 0, which is in no table, for anything else."""
+def _number(text: str | None, other: int = 0) -> int:
+    """Read a decimal or 0x number; ``other`` (0 is in no table) for anything else."""
     try:
         return int(text or "", 0)
     except ValueError:
-        return 0
+        return other

@@ -75,7 +75,7 @@ class CpuBudget:
     performance_cores: int
     """Physical performance cores among ``cpus`` (equal to ``cores`` on uniform CPUs)."""
     limit: str
-    """Which limit won, in words: ``2 online CPUs``, ``affinity mask (1 of 2 CPUs)``, ``cgroup CPU quota 1.5``..."""
+    """The limit that counts: ``2 online CPUs``, ``affinity mask (1 of 2 CPUs)``, ``cgroup CPU quota 1.5``..."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Memory:
     limit: int
     limit_source: str
     available: int
-    shm_total: int | None
-    shm_free: int | None
-    transparent_hugepages: str | None
+    shm_total: int | None = None
+    shm_free: int | None = None
+    transparent_hugepages: str | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Software:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything the probes know about this machine. Notes name a GPU driver that fails, and switches of power."""
+    """Everything the probes know about this machine. Notes name a GPU driver that fails, and power settings."""
 
     cpu: Cpu
     budget: CpuBudget

@@ -1,4 +1,4 @@
-"""The list of the probes: `probe` asks them all."""
+"""The list of the probes: `probe` runs them all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
     found = Inventory(
         cpu=processors,
         budget=ask("budget", lambda: budget.probe(system, processors), one),
-        memory=ask("memory", lambda: memory.probe(system), Memory(0, 0, "unknown", 0, None, None, None)),
+        memory=ask("memory", lambda: memory.probe(system), Memory(0, 0, "unknown", 0)),
         gpus=gpus,
         limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, "unknown")),
         software=ask("software", lambda: software.probe(system, gpus), Software("unknown", system.platform)),

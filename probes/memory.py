@@ -23,7 +23,7 @@ def probe(system: System) -> Memory:
         import psutil
 
         mac = psutil.virtual_memory()
-        return Memory(mac.total, mac.total, "hw.memsize", mac.available, None, None, None)
+        return Memory(mac.total, mac.total, "hw.memsize", mac.available)
     info = parse_meminfo(system.read("/proc/meminfo") or "")
     total = info["MemTotal"]
     limits = [each for each in _group_limits(system) if each[0] < total]
@@ -45,7 +45,7 @@ def probe(system: System) -> Memory:
 def oom_kills(system: System) -> int | None:
     """Count the processes that the OOM killer has ended in this process's group; None if there is no counter.
 
-    The innermost group that counts them is asked; without one, the whole machine.
+    The innermost group that counts them is read; without one, the whole machine.
     """
     texts = [group.read(system, _KILLS[group.version]) for group in ancestors(system, "memory")]
     lines = (re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE) for text in (*texts, system.read("/proc/vmstat")))

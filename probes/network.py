@@ -1,4 +1,4 @@
-"""Routes to other machines, asked of the kernel's own tables: nothing is sent."""
+"""Routes to other machines, read from the kernel's own tables: nothing is sent."""
 
 from __future__ import annotations
 

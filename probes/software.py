@@ -1,7 +1,7 @@
 """The PyTorch installation of this machine, and memory allocators that can be preloaded.
 
 A child process imports torch and reads its facts; the result is cached. A preloaded library runs inside the user's
-training: it is listed only if it lies in a system folder and nobody but root can change or replace it.
+training: it is listed only if it lies in a system folder and only root can change or replace it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
     try:
         facts = system.remember("software", _key(system), lambda: _facts(system))
     except ProbeError as error:
-        facts = {"software": {"python": "unknown", "compiler_reason": str(error)}, "backends": {}}
+        none = dict.fromkeys(("gloo", "nccl", "mpi", "ccl"), (False, str(error)))
+        facts = {"software": {"python": "unknown", "compiler_reason": str(error)}, "backends": none}
     return Software(
         platform=system.platform,
         backends=tuple(_backend(gpus, name, *verdict) for name, verdict in facts["backends"].items()),
@@ -63,7 +64,7 @@ def _backend(gpus: Sequence[Gpu], name: str, usable: bool, reason: str) -> Backe
 
 def matrix_rates(system: System) -> dict[str, float]:
     """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second, measured once
-    per boot, mask and software; empty if that failed."""
+    per boot and environment; empty if that failed."""
     try:
         child = [system.python, "-m", "autotune.probes.torch_facts", "rates"]
         found = system.remember("rates", _key(system), lambda: _answer(system, child, timeout=120))
@@ -104,7 +105,7 @@ def _key(system: System) -> list[object]:
 
 
 def _facts(system: System) -> Facts:
-    """Return what the child prints, and the verdicts on MPI and oneCCL. ProbeError if it cannot import PyTorch.
+    """Return what the child prints, and whether MPI and oneCCL work. ProbeError if it cannot import PyTorch.
 
     Optional bindings are imported in separate processes: those built for another version may crash.
     """
@@ -130,7 +131,7 @@ def _answer(system: System, command: Sequence[str], timeout: float) -> Facts:
 
 
 def _mpi(system: System) -> tuple[bool, str]:
-    """Judge MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead.
+    """Check MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead.
 
     Two processes are started: the launcher and the library may come from different MPI implementations.
     """
@@ -140,7 +141,7 @@ def _mpi(system: System) -> tuple[bool, str]:
     if launcher is None:
         return False, f"no mpiexec beside the interpreter or on the PATH; {how}"
     if not _has_room_for_mpi(system):
-        return False, f"/dev/shm, which MPI exchanges through, has less than {MPI_SHM // 2**20} MiB left"
+        return False, f"/dev/shm, which MPI uses, has less than {MPI_SHM // 2**20} MiB left"
     try:
         found = _answer(system, [launcher, "-n", "2", system.python, "-c", _TWO_RANKS], timeout=60)
     except ProbeError as error:
@@ -154,7 +155,7 @@ def _mpi(system: System) -> tuple[bool, str]:
 
 
 def _ccl(system: System) -> tuple[bool, str]:
-    """Judge oneCCL by its import."""
+    """Check oneCCL by importing it."""
     if not system.installed(_CCL):
         return False, f"{_CCL} is not installed; its last release is for torch 2.8"
     try:

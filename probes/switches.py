@@ -1,4 +1,4 @@
-"""Switches of the kernel and of power that cost speed if they are set wrong."""
+"""Kernel and power settings that cost speed if they are wrong."""
 
 from __future__ import annotations
 

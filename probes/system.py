@@ -1,6 +1,6 @@
-"""The only door from the probes to the operating system.
+"""The only interface from the probes to the operating system.
 
-Probes ask a `System` for files, commands, masks, limits and names, and never touch the machine themselves. A `System`
+Probes get files, commands, masks, limits and names from a `System`, and never from the machine itself. A `System`
 is the machine we run on; tests replay recorded ones. Files are read and never written, but for the cache of facts that
 are slow to find, in a private folder of the user.
 """
@@ -139,7 +139,7 @@ class System:
         return found.st_mtime if found is not None else None
 
     def boot_id(self) -> str:
-        """Return what changes with every boot; it tells machines that share a home folder apart."""
+        """Return what changes with every boot; it distinguishes machines that share a home folder."""
         found = self.read("/proc/sys/kernel/random/boot_id")
         return found or self.run(["sysctl", "-n", "kern.boottime"], timeout=5).stdout.strip()
 

@@ -11,7 +11,7 @@ from autotune.decoding import decoded
 from autotune.inspect.verdict import QUARTER, STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.report.notes import load_note
@@ -33,9 +33,9 @@ MOST_SECONDS = 3.0
 END_SECONDS = 1.5
 """Kept for ending all processes."""
 WORTH_REMOVING = 0.05
-"""Share of the step from which on it is also measured without a part."""
+"""A part with at least this share of the step is also measured by leaving it out."""
 REMOVABLE = {each.value for each in Without}
-MOST_GENERATIONS = 24
+MOST_REPLICATES = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
 BATCHES = "batches"
 """Scripts whose steps are known by a loader's batches can run without a part (`TaskFacts.script`)."""
@@ -46,13 +46,13 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
 
     Args:
         target: the task file or script.
-        deadline: on the monotonic clock: by then all is over.
-        observe: called with all that happens.
+        deadline: on the monotonic clock; all processes have ended by then.
+        observe: called with each event.
 
     Raises:
         UserCodeError: the user's code failed.
         NothingUsable: the parts could not be measured in time.
-        MachineChanged: CPUs went away or came meanwhile.
+        MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
     last = deadline - END_SECONDS
@@ -73,7 +73,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
         inspection, notes = _inspected(bench, last)
         observe(stage="the step without each of its parts")
         shares = {part: share_of(gain) for part, gain in bounds(inspection).items()}
-        chosen = contenders(bench.baseline, facts, shares, inventory.budget.threads - inspection.neighbours)
+        chosen = candidates(bench.baseline, facts, shares, inventory.budget.threads - inspection.neighbours)
         rounds = _rounds(bench, chosen, last, observe)
     found = conclude(bench.baseline, facts, inspection, rounds)
     fewer = chosen.get(Part.THREADS.value)
@@ -86,7 +86,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
-    """Inspect the user's settings, or of the gentlest change of them that fits the memory."""
+    """Inspect the user's settings, or the smallest change of them that fits into memory."""
     found: list[Mapping[str, object]] = []
 
     def measure(settings: Settings) -> Outcome:
@@ -99,11 +99,11 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
     return decoded(Inspection, found[-1]), notes
 
 
-def contenders(
+def candidates(
     settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
 ) -> dict[str, tuple[Settings, Without]]:
-    """Return what runs in turn, by name: settings, and the part that each leaves out. Parts with small ``shares`` of
-    the step are left out. So many ``threads`` can be busy on this machine beside what runs there."""
+    """Return the candidates by name: settings, and the part of a step that each leaves out. Parts with small ``shares``
+    have no candidate. ``threads`` is how many fit beside other processes."""
     found = {STEP: (settings, Without.NOTHING)}
     if facts.script in (None, BATCHES):
         if facts.unit == "samples" and settings.batch_size >= 4 and shares[Part.PASSES] == max(shares.values()):
@@ -111,29 +111,29 @@ def contenders(
         large = [part for part in sorted(shares, key=lambda each: -shares[each]) if shares[part] >= WORTH_REMOVING]
         found |= {part.value: (settings, Without(part.value)) for part in large if part.value in REMOVABLE}
         if settings.processes > 1:
-            found[Part.EXCHANGE.value] = settings, Without.EXCHANGE
+            found[Part.GRADIENT_SYNC.value] = settings, Without.GRADIENT_SYNC
     free, busy = max(1, round(threads)), settings.processes * (settings.threads + settings.num_workers)
     fewer = max(1, free // settings.processes - settings.num_workers)
     if busy <= free or fewer >= settings.threads:
         return found
-    few = itertools.islice(found.items(), 2)  # beside so many threads steps are slow, and the budget is soon over
+    few = itertools.islice(found.items(), 2)  # with too many threads steps are slow, and the budget is short
     return dict(few) | {Part.THREADS.value: (settings.but(threads=fewer), Without.NOTHING)}
 
 
 def _rounds(
     bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
 ) -> list[Round]:
-    """Run all contenders in turn, in as many generations of processes as fit, or until all intervals are narrow."""
+    """Run all candidates in turn, in as many replicates as fit, or until all intervals are narrow."""
     settings = {name: each for name, (each, _) in chosen.items()}
     without = {name: part for name, (_, part) in chosen.items()}
     rounds: list[Round] = []
     longest = 0.0
-    for generation in range(MOST_GENERATIONS if len(chosen) > 1 else 0):
+    for number in range(MOST_REPLICATES if len(chosen) > 1 else 0):
         begun = time.monotonic()
         if begun + longest > last or (rounds and all(compare(rounds, each, STEP).narrow for each in chosen)):
             break
-        with bench.contest(settings, without) as contest:
-            rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
+        with bench.start_replicate(settings, without) as replicate:
+            rounds += replicate.rounds(number, ROUNDS, BLOCK_SECONDS)
         observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
         longest = max(longest, time.monotonic() - begun)
     return rounds

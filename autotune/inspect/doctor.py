@@ -1,4 +1,4 @@
-"""``autotune doctor``: what costs speed on this machine, as rules over facts, and the command that mends it."""
+"""``autotune doctor``: what costs speed on this machine, as rules over facts, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.trial import paths
 from autotune.tuning.machine import Neighbours
 
 LOOK_SECONDS = 1.0
-"""How long other processes are watched."""
+"""Seconds for which the CPU time of other processes is measured."""
 LEAST_SHM = 2**30
 WHOLE_CORE = 0.5
 """Processors that other processes must keep busy before that is a finding."""
@@ -31,8 +31,8 @@ class Finding:
 
     Attributes:
         name: a short key for scripts.
-        what: is wrong, in one sentence.
-        mend: the command that mends it, or what to do.
+        what: the problem, in one sentence.
+        mend: the command that fixes it, or what to do.
         gain: what that would bring, as far as it is known.
     """
 
@@ -92,7 +92,7 @@ def _processors(budget: CpuBudget, load: Load) -> Iterator[Finding]:
         yield Finding(
             "neighbour",
             f"other processes keep {load.taken:.1f} of {budget.threads} CPUs busy: {names}",
-            "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
+            "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive is tried then",
             f"up to {budget.threads / left:.1f}x if all CPUs are used",
         )
     if budget.quota is not None and budget.quota < len(budget.cpus) and budget.quota != int(budget.quota):
@@ -107,7 +107,7 @@ def _processors(budget: CpuBudget, load: Load) -> Iterator[Finding]:
 
 
 def _threads(inventory: Inventory) -> Iterator[Finding]:
-    """Check what the user's environment says of threads."""
+    """Check the thread variables of the user's environment."""
     set_by_user, threads = dict(inventory.software.environment), inventory.budget.threads
     for name in COUNTS:
         value = set_by_user.get(name, "")
@@ -122,7 +122,7 @@ def _threads(inventory: Inventory) -> Iterator[Finding]:
 
 
 def _switches(nodes: int, power: tuple[str, ...]) -> Iterator[Finding]:
-    """Check the switches of power, and of the kernel, which may move pages between so many ``nodes``."""
+    """Check power settings, and whether the kernel moves pages between ``nodes`` NUMA nodes."""
     if nodes > 1:
         what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
         yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
@@ -166,14 +166,14 @@ def _folders(inventory: Inventory, temporary: str) -> Iterator[Finding]:
 
 
 def _gpus(inventory: Inventory) -> Iterator[Finding]:
-    """Check that GPUs are free, and that their clocks are."""
+    """Check that no other process uses the GPUs, and that nothing holds their clocks back."""
     for gpu in inventory.gpus:
         if gpu.foreign_processes:
             what = f"other processes ({gpu.foreign_processes}) use GPU {gpu.index}"
             yield Finding("gpu-neighbour", what, "nvidia-smi shows them; end them, or set CUDA_VISIBLE_DEVICES")
         if gpu.clocks_throttled:
             what = f"clocks of GPU {gpu.index} are held back: {', '.join(gpu.clocks_throttled)}"
-            yield Finding("gpu-clocks", what, "nvidia-smi -q -d PERFORMANCE says more; as root: nvidia-smi -pl WATTS")
+            yield Finding("gpu-clocks", what, "nvidia-smi -q -d PERFORMANCE shows more; as root: nvidia-smi -pl WATTS")
 
 
 def _software(inventory: Inventory) -> Iterator[Finding]:

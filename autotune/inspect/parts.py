@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import profile
 
-from autotune.inspect.step_clock import StackWatch, step_clock
+from autotune.inspect.step_clock import StackSampler, step_clock
 from autotune.inspect.verdict import KINDS, Bound, Inspection, Part
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
@@ -26,19 +26,19 @@ CLOCK_SHARE = 0.7
 PROFILED_SECONDS, MOST_PROFILED = 0.1, 3
 CHAIN, TRIES = 200, 3
 BUSY = 0.6
-"""A process that runs for this share of the time computes; others wait, for something else than a CPU."""
+"""A process that runs for at least this share of the time computes; others wait, but not for a CPU."""
 FROM_STORAGE = 2**12
-"""A loader that waits is said to wait for storage from so many bytes of a batch on."""
+"""A loader that waits counts as waiting for storage if it reads at least this many bytes per batch."""
 EXPLAINS = 0.25
 """Computing, or memory traffic, bounds an operator if it takes this share of its time at the machine's rate."""
 FRESH = 2**20
-"""glibc may take the memory of tensors from so many bytes on from the kernel for each step, and give it back."""
+"""For tensors of at least this many bytes, glibc may get memory from the kernel in each step, and give it back."""
 ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
-"""Of a matrix product, and bytes of a copy, that show what the machine can do."""
+"""Rows of a matrix product, and bytes of a copy, that measure the machine's rates."""
 OTHERS = ("Optimizer.", "enumerate(DataLoader)")
-"""How the names begin under which the profiler shows what the update and the loader call."""
+"""Prefixes of the profiler's names for what the update and the loader call."""
 UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
-"""In names of operators that compute, and whose operations the profiler counts elsewhere or not at all."""
+"""Parts of names of operators that compute, though the profiler counts no operations for them."""
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
@@ -77,7 +77,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     steps = loop.agree(max(1, int(seconds / count / max(pace, 1e-6))))
     blocks, wall = [], 0.0
     workers = process_tree.descendants(os.getpid())
-    with step_clock(loop) as clock, StackWatch(clock) as watch:
+    with step_clock(loop) as clock, StackSampler(clock) as sampler:
         others, main, theirs = CpuContention(root=os.getppid()), _used([os.getpid()]), _used(workers)
         for _ in range(count):
             clock.take()
@@ -92,7 +92,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
-    return Inspection(tuple(blocks), step_seconds, items, lost, neighbours, watch.places(), loader)
+    return Inspection(tuple(blocks), step_seconds, items, lost, neighbours, sampler.places(), loader)
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:
@@ -104,7 +104,7 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
                 on_cpu, in_queue, _ = map(int, times.read().split())
                 stored = next(line for line in counts if line.startswith("read_bytes")).split()[1]
         except (OSError, ValueError, StopIteration):
-            continue  # it has ended, or the kernel does not tell
+            continue  # it has ended, or the kernel does not show it
         ran, waited, read = ran + on_cpu / 1e9, waited + in_queue / 1e9, read + int(stored)
     return ran, waited, read
 
@@ -178,7 +178,7 @@ def roofline(operators: Iterable[Operator], rates: Rates) -> dict[str, float]:
         kind = "compute" if computing >= traffic else "bandwidth"
         if max(computing, traffic) < EXPLAINS * each.seconds:
             kind = "other"
-        if max(computing, traffic) < calling:  # so small that what its call touches takes the rest, too
+        if max(computing, traffic) < calling:  # so small that the call explains the rest, too
             kind = "overhead"
         seconds["overhead"] += calling
         seconds[kind] += each.seconds - calling

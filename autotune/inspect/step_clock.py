@@ -1,8 +1,8 @@
-"""A clock for the parts of a training step, and a look at the user's stack every few milliseconds.
+"""A clock for the parts of a training step, and a sampler of the user's stack.
 
 Both run in a trial of their own. The clock reads the time when a part begins and ends: at the loader's batch, the
-outermost call of a trained model, the backward pass, the gradient exchange and the optimizer's step. What lies between
-is the user's own code. A thread notes which function that is.
+outermost call of a trained model, the backward pass, gradient sync and the optimizer's step. What lies between
+is the user's own code. A sampling thread records which function that is.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class StepClock:
         self._outside = Part.LOOP
         """What the user's code outside all parts belongs to."""
         self._inside = False
-        """True while something counts that is not interrupted: the loader, a model's call, the backward pass."""
+        """True while a part counts that no other interrupts: the loader, a model's call, the backward pass."""
         self._trained: set[int] = set()
-        """Identities of models that were called."""
+        """The ``id`` of each model that was called."""
         self._has_read = False
 
     def take(self) -> dict[Part, float]:
@@ -102,7 +102,7 @@ class StepClock:
             self.loading += time.thread_time() - began
 
     def call(self, module: nn.Module) -> Counted:
-        """Count a model's call. From the outermost call of a trained model on, the passes run; an evaluation is the
+        """Count a model's call. The passes begin with the outermost call of a trained model; an evaluation is the
         user's code."""
         if self._inside or not self._is_trained(module):
             return NOTHING
@@ -111,7 +111,7 @@ class StepClock:
         return self.within(self._outside, self.part)
 
     def host_call(self, *_: Any) -> Counted:
-        """Count what is the user's own code also between the model's call and the backward pass."""
+        """Count a call that is the user's own code even between the model's call and the backward pass."""
         between = self.part is Part.PASSES and not self._inside
         return self.within(Part.LOOP, Part.PASSES) if between else NOTHING
 
@@ -139,7 +139,7 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
     def during(part: Part | None) -> Callable[[Any], Counted]:
         return lambda _: clock.within(part)
 
-    watched: list[tuple[Any, str, Callable[[Any], Counted]]] = [
+    timed_calls: list[tuple[Any, str, Callable[[Any], Counted]]] = [
         (loop, "next_batch", clock.load),
         (loop, "made_step", during(None)),
         (nn.Module, "__call__", clock.call),
@@ -148,9 +148,9 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
         *((owner, name, clock.host_call) for owner, name in HOST_CALLS),
     ]
     if loop.session.sync is not None:
-        watched.append((loop.session.sync, "exchange", during(Part.EXCHANGE)))
+        timed_calls.append((loop.session.sync, "average", during(Part.GRADIENT_SYNC)))
     with contextlib.ExitStack() as stack:
-        for owner, name, counted in watched:
+        for owner, name, counted in timed_calls:
             stack.callback(replace(owner, name, functools.partial(_timed, counted)))
         stack.callback(register_optimizer_step_pre_hook(clock.updates).remove)
         stack.callback(register_optimizer_step_post_hook(clock.updated).remove)
@@ -167,23 +167,23 @@ def _timed(counted: Callable[[Any], Counted], work: Callable[..., Any]) -> Calla
     return timed
 
 
-class StackWatch(threading.Thread):
-    """Notes every few milliseconds in which of the user's functions the calling thread is, by the part on the clock."""
+class StackSampler(threading.Thread):
+    """Records every few milliseconds which of the user's functions runs in the calling thread, by part."""
 
     def __init__(self, clock: StepClock) -> None:
         super().__init__(daemon=True)
-        self._clock, self._watched, self._over = clock, threading.get_ident(), threading.Event()
+        self._clock, self._sampled, self._over = clock, threading.get_ident(), threading.Event()
         self._seen: dict[Part, dict[tuple[str, str, int], Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
-        """Looks at each line, by part and by the user's function in its file. Each line of a script itself is one."""
+        """Samples of each line, by part and by function. Each line of a script's top level counts as a function."""
         self._looks: Counter[Part] = Counter()
 
     def run(self) -> None:
-        """Look until the end."""
+        """Sample until the end."""
         while not self._over.wait(LOOK_SECONDS):
-            self._look()  # in a call of its own, which keeps no frame alive, and so no tensor
+            self._sample()  # in a call of its own, which keeps no frame alive, and so no tensor
 
-    def _look(self) -> None:
-        part, frame = self._clock.part, sys._current_frames().get(self._watched)
+    def _sample(self) -> None:
+        part, frame = self._clock.part, sys._current_frames().get(self._sampled)
         if part is None or frame is None:
             return
         self._looks[part] += 1
@@ -192,7 +192,7 @@ class StackWatch(threading.Thread):
             code, line = own.f_code, own.f_lineno or own.f_code.co_firstlineno
             self._seen[part][code.co_name, code.co_filename, line if code.co_name == SCRIPT else 0][line] += 1
 
-    def __enter__(self) -> StackWatch:
+    def __enter__(self) -> StackSampler:
         self.start()
         return self
 
@@ -201,7 +201,7 @@ class StackWatch(threading.Thread):
         self.join()
 
     def places(self) -> dict[Part, Place]:
-        """Return the function in which each part spends most of its time; of a script's own code, the line."""
+        """Return the function in which each part spends most of its time; at a script's top level, the line."""
         found = {}
         for part, seen in self._seen.items():
             (name, file, _), lines = max(seen.items(), key=lambda item: item[1].total())

@@ -1,5 +1,4 @@
-"""Finds what bounds a training step: what one trial measures of it in, a diagnosis out. Pure; words are in
-`autotune.report.diagnosis`.
+"""Finds what bounds a training step, by one trial's measurements. Pure. Texts are in `autotune.report.diagnosis`.
 
 Two measurements give each part's share of the step. The clock of one trial shows in which part the training process is.
 The interleaved rounds without a part show what its removal brings; they count if they contradict the clock, or are
@@ -15,16 +14,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.measurement import LASTING
 from autotune.stats.proof import CONFIDENCE, PRIOR_SPREAD, Proof, Round, compare, student_quantile
 
 STEP, QUARTER = "step", "quarter"
-"""Contenders: the whole step, and a quarter of the batch without the loader. Others are named by their part."""
+"""Candidates: the whole step, and a quarter of the batch without the loader. Others are named by their part."""
 SURE = 1.05
 """A bound counts if its lower end is above this."""
 MUCH_FASTER = 1.25
-"""While fewer threads may be so many times as fast, nothing is said of what the threads compute."""
+"""If fewer threads may be this many times as fast, the verdict is not about what the threads compute."""
 MUCH = 0.2
 """A part is named beside the verdict from this share of the step on."""
 CLEARLY = 1.5
@@ -38,7 +37,7 @@ class Part(str, Enum):
 
     LOADER = "loader"
     UPDATE = "update"
-    EXCHANGE = "exchange"
+    GRADIENT_SYNC = "exchange"
     LOOP = "loop"
     """The user's own code between the other parts."""
     PASSES = "passes"
@@ -49,7 +48,7 @@ class Part(str, Enum):
     BANDWIDTH = "memory bandwidth"
 
 
-CLOCKED = (Part.LOADER, Part.UPDATE, Part.EXCHANGE, Part.LOOP, Part.PASSES)
+CLOCKED = (Part.LOADER, Part.UPDATE, Part.GRADIENT_SYNC, Part.LOOP, Part.PASSES)
 """Parts that make up a whole step."""
 
 
@@ -61,7 +60,7 @@ class Bound(str, Enum):
     DISK = "input-bound: disk"
     SLOW_SOURCE = "input-bound: slow source"
     UPDATE = "update-bound"
-    EXCHANGE = "exchange-bound"
+    GRADIENT_SYNC = "exchange-bound"
     LOOP = "loop-bound"
     THREADS = "oversubscribed by threads"
     OVERHEAD = "overhead-bound"
@@ -95,7 +94,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Inspection:
-    """One trial's look at a training step.
+    """One trial's measurements of a training step.
 
     Attributes:
         blocks: seconds of each part in each block of steps.
@@ -148,7 +147,7 @@ class Diagnosis:
         bounds: how many times as fast the step could be at most without a part, by part.
         inspection: what one trial measured of the parts.
         neighbours: processors that others kept busy.
-        threads: of each process, that fit this machine beside what runs there; None if today's do.
+        threads: of each process, that fit this machine beside other processes; None if the present ones fit.
         notes: what the user should know.
     """
 
@@ -213,7 +212,7 @@ def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Setti
     waits = settings.processes * settings.threads > 1 and beside and inspection.lost > LASTING
     if computes and (waits or (fewer is not None and fewer.high > MUCH_FASTER)):
         return Verdict(doubt, part, shares, others)
-    own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.EXCHANGE: Bound.EXCHANGE}
+    own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.GRADIENT_SYNC: Bound.GRADIENT_SYNC}
     bound = (own | {Part.LOOP: Bound.LOOP, Part.PASSES: _passes_bound(found, inspection)})[part]
     return Verdict(bound, part, shares, others)
 
@@ -244,7 +243,7 @@ def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
 
 
 def _clocked(shares: Sequence[float]) -> Proof:
-    """Return the bound by a part's share of several blocks. How much processes differ is known beforehand."""
+    """Return the bound by a part's share of several blocks. The usual spread between processes is added."""
     share, count = statistics.fmean(shares), len(shares)
     if count < 2:
         return _gain(share, 0.0, 1.0, count)

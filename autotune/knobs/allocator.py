@@ -9,7 +9,7 @@ from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Knob, Word, unless
 
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
-"""tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""
+"""tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), and jemalloc loses 24 %."""
 ALLOCATORS = tuple(ALLOCATOR_GAIN)
 PRELOAD = "LD_PRELOAD"
 MAPS = Path("/proc/self/maps")
@@ -19,7 +19,7 @@ back. By default each large block is mapped afresh, and the kernel clears its pa
 GLIBC_VARIABLES = {f"MALLOC_{name}_": str(size) for name, size in GLIBC_KEEPS.items()}
 """The same for a process that starts with them."""
 GLIBC_STARTS_WITH = {"MMAP_THRESHOLD": 128 * 1024, "TRIM_THRESHOLD": 128 * 1024, "TOP_PAD": 0}
-"""glibc raises the first two by itself as long as nobody has set them, and not after that."""
+"""glibc raises the first two by itself, until one of them is set."""
 GLIBC_RAISES_TO = 2**25 - 2**16
 """glibc raises them by itself up to this and twice this: to the size of the largest mapped block that was freed."""
 PRECISELY, MOST_FREE_BLOCKS = 2**16, 1024
@@ -94,7 +94,7 @@ class _Statistics(ctypes.Structure):
 def mmap_threshold() -> int:
     """Return the bytes up to which glibc takes blocks from the heap, and keeps them when they are freed.
 
-    The answer costs address space that is not given back: for a process that ends soon.
+    This takes address space that is not given back: call it in a process that ends soon.
     """
     low, high = 0, GLIBC_RAISES_TO
     while high - low > PRECISELY:

@@ -1,4 +1,4 @@
-"""Training processes, and the library that exchanges gradients between them."""
+"""Training processes, and the library that carries gradient sync between them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class BackendRow:
         launcher: what starts the processes: ``torchrun`` or `MPIEXEC`.
         module: Python module that must be imported first to register it, or None. Scripts then start through
             ``autotune.runtime.entry``, which imports it and puts it in the place of the backend that they name.
-        interface_variable: variable that names the network interface; set to the loopback for one machine, where a
-            host name that resolves to nothing would otherwise stop it (pytorch/pytorch#74316). None where the
-            backend finds its way by itself.
+        interface_variable: variable that names the network interface; set to the loopback for one machine, since a
+            host name that does not resolve would stop it (pytorch/pytorch#74316). None if the backend needs none.
         waits_busily: a process that waits for the others keeps its core: every thread needs one of its own.
     """
 
@@ -41,7 +40,7 @@ BACKENDS: dict[str, BackendRow] = {
         BackendRow("ccl", module="oneccl_bindings_for_pytorch"),
     )
 }
-"""By name. Whether one is usable on a machine is the probes' answer: it may be missing or broken."""
+"""By name. The probes find out if one is usable: it may be missing or broken."""
 USUAL_BACKEND = {"cpu": "gloo", "cuda": "nccl"}
 """The one that PyTorch's users take, by device."""
 
@@ -65,7 +64,7 @@ def _why_not_for(backend: Backend, context: Context) -> str | None:
     if not backend.usable:
         return backend.reason
     if context.cuda:
-        return None if backend.name == "nccl" else "nccl exchanges between GPUs directly"
+        return None if backend.name == "nccl" else "nccl connects GPUs directly"
     return "not for tensors on the cpu" if backend.name == "nccl" else None
 
 
@@ -86,9 +85,9 @@ BACKEND = Knob(
         "nccl": "exchanges gradients between GPUs",
         "mpi": "exchanges gradients over MPI",
         "ccl": "exchanges gradients with oneCCL",
-        None: "one process exchanges nothing",
+        None: "one process needs no gradient sync",
     },
-    plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
+    plain=lambda plan: f'torch.distributed.init_process_group("{plan.torchrun_backend}")',
 )
 
 
@@ -129,6 +128,6 @@ PROCESSES = Knob(
     applied="launch",
     choices=_processes,
     keeps=ROUNDING,
-    why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
+    why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient sync"},
     plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",
 )

@@ -3,11 +3,11 @@
 ``cores`` gives every process as many CPUs as it has threads and its loader workers the CPUs beside them; ``numa`` gives
 every process the CPUs of its node. Ids are the kernel's own: a cpuset may have holes.
 
-What is promised is the process's CPU mask: the scheduler still moves threads within it, and the kernel takes memory
+Only the process's CPU mask is set: the scheduler still moves threads within it, and the kernel takes memory
 from the node of the thread that touches it first. Imports no PyTorch.
 
 ``python -m autotune.knobs.binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan in
-the environment and the process's local rank, then becomes ``COMMAND``. The mask outlives that, and the
+the environment and the process's local rank, then becomes ``COMMAND``. The mask stays, and the
 script runs as if it had been started by itself. `autotune run` puts this before the script.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BINDINGS = ("none", "cores", "numa")
 VARIABLE = "AUTOTUNE_BINDING"
-"""Carries `AffinityPlan.text` from whoever starts the processes into each of them."""
+"""Carries `AffinityPlan.text` from the launcher into each process."""
 LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 """Variables by which launchers number the processes of one machine."""
 
@@ -41,7 +41,7 @@ Share = tuple[LogicalCpu, ...]
 
 @dataclass(frozen=True)
 class AffinityPlan:
-    """One `Affinity` for each process of this machine, by local rank; none where nothing is bound.
+    """One `Affinity` for each process of this machine, by local rank; none if nothing is bound.
 
     ``allowed`` are the CPUs that training may use in all: a bound process no longer sees them.
     """
@@ -91,7 +91,7 @@ def why_not_offered(inventory: Inventory) -> Choices:
     elif len(budget.cpus) < 2:
         reason = "the budget is one CPU"
     elif not cores:
-        reason = "the kernel does not say where the CPUs are"
+        reason = "the kernel does not show where the CPUs are"
     elif budget.threads < len(budget.cpus):
         reason = f"a CPU quota of {budget.quota:g} moves over {len(budget.cpus)} CPUs: a fixed few may be a neighbour's"
     several = len({cpu.node for core in cores for cpu in core}) > 1
@@ -166,27 +166,27 @@ def _node(cpu: LogicalCpu) -> int:
 
 
 def _shares(cores: Sequence[Share], inventory: Inventory, count: int, least: int) -> list[Share]:
-    """Deal CPUs to each of ``count`` processes, in the most local way in which each gets ``least`` of them.
+    """Assign CPUs to each of ``count`` processes, in the most local way that gives each ``least`` of them.
 
-    That is beside its GPU, else whole cores in the order of their nodes, else single CPUs, fast and slow ones at last.
+    First near its GPU, then whole cores in the order of their nodes, then single CPUs, then fast and slow CPUs mixed.
     """
     singles = [(cpu,) for core in cores for cpu in core]
     beside = _beside_gpus(cores, [gpu.node for gpu in inventory.gpus[:count]])
     evenly = [_part(singles, rank, count) for rank in range(count)]
-    for dealt in (beside, _deal(cores, count), _deal(singles, count), evenly):
-        if len(dealt) == count and all(len(share) >= least for share in dealt):
-            return dealt
+    for assigned in (beside, _assign(cores, count), _assign(singles, count), evenly):
+        if len(assigned) == count and all(len(share) >= least for share in assigned):
+            return assigned
     return [singles[rank % len(singles)] for rank in range(count)]
 
 
 def _beside_gpus(cores: Sequence[Share], nodes: Sequence[int | None]) -> list[Share]:
-    """Deal each node's cores to the processes whose GPUs are there; ``nodes`` are those of the GPUs."""
-    dealt = {node: _deal([core for core in cores if core[0].node == node], nodes.count(node)) for node in nodes}
-    return [dealt[node].pop(0) for node in nodes]
+    """Assign each node's cores to the processes whose GPUs are there; ``nodes`` are those of the GPUs."""
+    assigned = {node: _assign([core for core in cores if core[0].node == node], nodes.count(node)) for node in nodes}
+    return [assigned[node].pop(0) for node in nodes]
 
 
-def _deal(cores: Sequence[Share], count: int) -> list[Share]:
-    """Deal the same part of fast and of slow cores to each of ``count``: the slowest one sets the pace of all."""
+def _assign(cores: Sequence[Share], count: int) -> list[Share]:
+    """Assign the same part of fast and of slow cores to each of ``count``: the slowest one sets the pace of all."""
     shares: list[Share] = [()] * count
     for slow in (False, True):
         alike = [core for core in cores if (core[0].kind == "efficiency") == slow]
@@ -234,7 +234,7 @@ def _affinity(chosen: Sequence[LogicalCpu], share: Share, workers: int) -> Affin
 
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-"""The user's own words that move threads to single CPUs within the mask; they win."""
+"""The user's own variables that bind threads to single CPUs within the mask; they are kept."""
 
 
 def bind_by_plan() -> str | None:
@@ -247,7 +247,7 @@ def bind_by_plan() -> str | None:
         return None
     try:
         os.sched_setaffinity(0, affinity.cpus)
-    except OSError as error:  # the CPUs are not this process's to use
+    except OSError as error:  # this process may not use the CPUs
         return error.strerror or str(error)
     return None
 
@@ -260,18 +260,18 @@ class WorkerAffinity:
     Attributes:
         cpus: where workers run.
         then: the user's ``worker_init_fn``.
-        missed: shared with the workers: 1 once one of them did not get its CPUs.
+        failed: shared with the workers: 1 once one of them did not get its CPUs.
     """
 
     def __init__(self, cpus: tuple[int, ...], then: Callable[[int], None] | None) -> None:
         self.cpus, self.then = cpus, then
-        self.missed = multiprocessing.RawValue("i", 0)
+        self.failed = multiprocessing.RawValue("i", 0)
 
     def __call__(self, worker: int) -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.cpus)
         if os.sched_getaffinity(0) != set(self.cpus):
-            self.missed.value = 1
+            self.failed.value = 1
         if self.then is not None:
             self.then(worker)
 
@@ -284,7 +284,7 @@ class _Bound(Change):
         self.workers: list[WorkerAffinity] = []
 
     def why_not(self) -> str | None:
-        """Return why threads or workers are not where they belong, or None."""
+        """Return why threads or workers run on other CPUs, or None."""
         if self._affinity is None:
             return "this process was not started on CPUs of its own; only autotune run can do that"
         found: set[int] = set()
@@ -295,8 +295,8 @@ class _Bound(Change):
         narrowed = found < wanted and any(name in os.environ for name in OPENMP_BINDING)
         if not narrowed and found != wanted:
             return f"asked CPUs {cpu_list(wanted)}, threads run on {cpu_list(found)}"
-        missed = [workers.cpus for workers in self.workers if workers.missed.value]
-        return f"loader workers did not get CPUs {cpu_list(missed[0])}" if missed else None
+        failed = [workers.cpus for workers in self.workers if workers.failed.value]
+        return f"loader workers did not get CPUs {cpu_list(failed[0])}" if failed else None
 
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:

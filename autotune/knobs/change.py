@@ -14,7 +14,7 @@ Method = Callable[..., Any]
 
 
 def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable[[], None]:
-    """Put what ``make`` makes of it in the place of ``owner.name``. Returns how to undo it."""
+    """Replace ``owner.name`` by what ``make`` returns for it. Returns a function that undoes it."""
     original = getattr(owner, name)
     replaced = functools.wraps(original)(make(original))
     setattr(owner, name, replaced)
@@ -28,7 +28,7 @@ def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable
 
 @dataclass(frozen=True)
 class Affinity:
-    """The place of one training process.
+    """The CPUs of one training process.
 
     Attributes:
         cpus: CPUs of its compute threads, ascending.

@@ -1,4 +1,4 @@
-"""torch.compile of a model's call: when it competes, which modes, what they may bring, and how it is applied."""
+"""torch.compile of a model's call: when it is tried, which modes, what they may bring, and how it is applied."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ SETTLED = 3
 OTHER_SHAPES = 0.25
 """Largest share of calls with other shapes than the first: a last batch is often smaller."""
 LAST_LINES = 3
-"""Of what a C++ compiler wrote, the last lines name the error."""
+"""Last lines of a C++ compiler's output: they name the error."""
 MOST_LETTERS = 300
 COMPILE_PAYBACK_SECONDS = 30 * 60
 """On CPUs, training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""
 COMPILE_BUDGET_SECONDS = 5 * 60
 """On CPUs a few trials and a proof whose processes all compile do not fit into less."""
 FIRST_COMPILE_BUDGET_SECONDS = 45.0
-"""On GPUs the model is compiled once, to see how long that takes, in runs that are no shorter."""
+"""On GPUs, runs of at least this many seconds compile the model once, to see how long that takes."""
 COMPILES_IN_A_RUN = 6
 """What search and proof compile, in units of the first time: other modes and precisions anew, the rest from the cache.
-A run with room for half of that still finds and proves a mode."""
+A run with time for half of that still finds and proves a mode."""
 COMPILED_FOLDER = "compiled"
 """In the user's cache folder: what trials have compiled, so that the first step of the training compiles nothing."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
@@ -51,7 +51,7 @@ COMPILE_GAIN = {
     "cpu": {"off": 0.0, "default": 0.08, "reduce-overhead": 0.08, "max-autotune": 0.08},
     "cuda": {"off": 0.0, "default": 0.25, "reduce-overhead": 0.45, "max-autotune": 0.50},
 }
-"""On GPUs CUDA graphs bring most where kernels are short; timing kernels adds little, and takes minutes."""
+"""On GPUs CUDA graphs bring most if kernels are short; timing kernels adds little, and takes minutes."""
 COMPILE_MODES = tuple(COMPILE_GAIN["cpu"])
 FIRST_MODES = {"cpu": ("default",), "cuda": ("reduce-overhead", "default", "max-autotune")}
 """Modes by device, in the order of what they usually bring for the time that they take."""
@@ -67,26 +67,26 @@ def _why_not_compiled(context: Context) -> str | None:
         if reason := lacking(context.inventory, TRITON_CAPABILITY):
             return f"Triton {reason}"
         if budget < FIRST_COMPILE_BUDGET_SECONDS:
-            return f"the first compile may not fit into {budget:g} s: --budget 3m lets it compete"
+            return f"the first compile may not fit into {budget:g} s: --budget 3m allows it"
         return _why_not_again(context)
     if context.train_seconds is None:
-        return "compiling takes up to a minute per trial; --train-time 10h lets it compete"
+        return "compiling takes up to a minute per trial; --train-time 10h allows it"
     if context.train_seconds < COMPILE_PAYBACK_SECONDS:
         return "cannot pay back within --train-time"
     if budget < COMPILE_BUDGET_SECONDS:
-        return f"a proof with it does not fit into {budget:g} s: --budget 10m lets it compete"
+        return f"a proof with it does not fit into {budget:g} s: --budget 10m allows it"
     return _why_not_again(context)
 
 
 def _why_not_again(context: Context) -> str | None:
-    """Return why the first compile was the last, or None."""
+    """Return why nothing is compiled after the first time, or None."""
     took = context.compile_seconds
     if took == math.inf:
-        return "the first compile did not come to its end in its share of the run: --budget 10m gives it more"
+        return "the first compile did not finish in its share of the run: --budget 10m gives it more"
     if took is not None and COMPILES_IN_A_RUN / 2 * took > context.budget_seconds:
         return (
             f"the first compile took {took:.0f} s, and search and proof with it do not fit into"
-            f" {context.budget_seconds:.0f} s: --budget 10m lets it compete"
+            f" {context.budget_seconds:.0f} s: --budget 10m allows it"
         )
     return None
 
@@ -169,7 +169,7 @@ class Compiled(Change):
             if not isinstance(error, getattr(exceptions, "TorchDynamoException", ())):
                 raise  # the model's own
             self._compiled, self._failure = None, words(error)
-            _drop_headers(os.environ.get(CACHE_VARIABLE, ""))  # what a killed process left half written fails no other
+            _drop_headers(os.environ.get(CACHE_VARIABLE, ""))  # half-written files of a killed process
             return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
@@ -229,10 +229,10 @@ def _drop_headers(folder: str) -> None:
 
 
 def keep_compiled(compiled: Path, cache: Path) -> None:
-    """Add what lies in ``compiled`` to the ``cache`` of the training that follows: its first step then compiles
+    """Add the files in ``compiled`` to the ``cache`` of the training that follows: its first step then compiles
     nothing. Names are hashes of the content, so nothing is replaced.
 
-    Raises nothing: without it the first step of the training compiles, which is all there is to lose.
+    Never raises: without these files, only the first step of the training takes longer.
     """
     with contextlib.suppress(OSError):
         shutil.copytree(

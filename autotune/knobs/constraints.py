@@ -1,4 +1,4 @@
-"""Rules over several knobs: settings that this machine or this task cannot bear, and the same work in other shapes."""
+"""Rules over several knobs: settings that this machine or task cannot run, and the same work with other processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
     """Spread the same global batch over ``processes`` processes, threads and workers over the ``here`` of them that run
     on this machine (all, if None).
 
-    If ``processes`` does not divide the global batch, the share is rounded up; the loader then deals the global batch
+    If ``processes`` does not divide the global batch, the share is rounded up; the loader then shares the global batch
     out exactly.
     """
     total, here = settings.processes, here or processes
@@ -82,12 +82,12 @@ def _memory(settings: Settings, context: Context) -> str | None:
     wanted = int(held * settings.batch_size * task.sample_bytes * SHM_HEADROOM)
     free = inventory.memory.shm_free
     if free is not None and wanted > free:
-        return f"loader workers want {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
+        return f"loader workers need {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
     parameters = settings.processes * task.parameters * 16
     batches = (held + settings.processes) * settings.batch_size * task.sample_bytes
     total = settings.processes * PROCESS_BYTES + parameters + batches
     if settings.processes > 1 and total > 0.85 * inventory.memory.limit:
-        return f"{settings.processes} processes want about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
+        return f"{settings.processes} processes need about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
     return None
 
 

@@ -1,8 +1,8 @@
 """Convolutions: their memory layout, and cuDNN's own search for its fastest algorithms.
 
 The layout is NHWC ("channels last") for what a model with two-dimensional convolutions gets. Only the model's inputs
-are laid out, and convolutions pass the layout on. Weights, gradients, the optimizer's state and checkpoints lie as they
-always do: that costs 0 to 7 % of what converted weights would bring on CPUs.
+are laid out, and convolutions pass the layout on. Weights, gradients, the optimizer's state and checkpoints keep
+their layout: that costs 0 to 7 % of what converted weights would bring on CPUs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def has_image_convolutions(model: nn.Module) -> bool:
 
 
 def laid_out(value: Any) -> Any:
-    """Return ``value`` in channels_last if it is a batch of images; the same object if it is none, or lies so."""
+    """Return ``value`` in channels_last if it is a batch of images; the same object if it is none, or is already."""
     import torch
 
     if not isinstance(value, torch.Tensor) or value.dim() != 4 or not value.is_floating_point():
         return value
     _samples, channels, height, width = value.shape
-    if channels == 1 and value.is_contiguous():  # lies both ways; convolutions go by the strides
+    if channels == 1 and value.is_contiguous():  # both layouts at once; convolutions look at the strides
         return value.as_strided(value.shape, (height * width, 1, width, 1))
     return value.contiguous(memory_format=torch.channels_last)
 

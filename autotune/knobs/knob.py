@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autotune.knobs.change import Change, Training
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SERVER_SECONDS = 3.0
 MORE, LESS = "more", "less"
 """The two directions in which a `Count` moves, in `Knob.why`."""
 EXACT, ROUNDING, TRACKING = "exact", "rounding", "tracking"
-"""How close training stays with another value: bit for bit; but for sums in another order; losses only track."""
+"""How close training stays with another value: equal bits; equal up to the order of sums; similar losses."""
 
 Chosen: TypeAlias = Any
 """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
@@ -84,7 +84,7 @@ class Plan:
         environment: variables that each process starts with, those of the libraries included.
         missing: why a knob could not be put into the environment, by knob.
         command: torchrun's command line for ``train.py``, without variables; plain Python for one process.
-        exchange: the backend that torchrun starts; another than the settings' if those need MPI or a module.
+        torchrun_backend: the backend that torchrun starts; another than the settings' if those need MPI or a module.
     """
 
     settings: Chosen
@@ -93,10 +93,10 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     command: str = "python train.py"
-    exchange: str | None = None
+    torchrun_backend: str | None = None
 
     def start_with(self, *names: str) -> str:
-        """Return words for the variables ``names``, which must be there when Python starts."""
+        """Return advice to set the variables ``names`` before Python starts."""
         found = (f"{name}={shlex.quote(self.environment[name])}" for name in names if name in self.environment)
         return f"start with {' '.join(found)}"
 
@@ -150,7 +150,7 @@ class Knob:
         neutral: the value that changes nothing, and the one of settings to which the knob does not apply.
         choices: values on this machine for this task; see `reasons`.
         why: why a new value helps, in at most 40 characters, by value or by `MORE` and `LESS`.
-        plain: how plain PyTorch says the value: a line of code, or what to do.
+        plain: how plain PyTorch expresses the value: a line of code, or what to do.
         devices: kinds of device that it concerns; elsewhere it is neutral.
         applies: whether the knob does anything beside the other settings.
         usual: PyTorch's own value if the knob applies and ``neutral`` is None.
@@ -169,7 +169,7 @@ class Knob:
         start_seconds: of each trial, by value.
         first_seconds: of the first trial with that value, on top.
         inherited: True if a process must start with the value: a fork cannot change it.
-        words: how people say a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
+        words: how messages write a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
         start: puts a value that `changes` something in force in this process; None if it is in force already.
         on_model, on_optimizer: put such a value in force in one model or optimizer; None if it has it already.
         on_loader: returns the attributes of a data loader that the value changes.

@@ -89,12 +89,13 @@ def _started(settings: Chosen, loader: DataLoader[Any], _training: Training) -> 
 
 WORKER_START = Knob(
     name="worker_start",
-    kind=Word(("default", "fork")),
+    kind=Word(("default", "fork", "spawn", "forkserver")),  # the last two are never quicker: kept if they are yours
     neutral="default",
     applied="loader",
     choices=lambda context: unless(_why_not_forked(context), "default", "fork"),
     applies=_has_workers,
-    why={"fork": "workers start without new imports", "default": "Python's own choice is fastest here"},
+    why={"fork": "workers start without new imports"}
+    | dict.fromkeys(("default", "spawn", "forkserver"), "a new Python starts as fast here"),
     spread=0.05,
     on_loader=_started,
     plain=lambda plan: f"DataLoader(..., multiprocessing_context={plan.settings.worker_start!r})",

@@ -49,7 +49,7 @@ class Layered(Change):
         vars(model)[SLOT] = call
 
     def undo(self) -> None:
-        """Take the layer away: now, or with the layer around it. A call that somebody else has put there stays."""
+        """Take the layer away: now, or with the layer around it. A call that other code has put there stays."""
         self._over, slot = True, vars(self._model)
         while isinstance(outermost := getattr(slot.get(SLOT), "layer", None), Layered) and outermost._over:
             slot[SLOT] = outermost._before

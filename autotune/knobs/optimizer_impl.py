@@ -1,8 +1,8 @@
 """The implementation of an optimizer that the user has built: ``foreach`` or ``fused``.
 
 The implementation is in force inside `step` only: parameter groups, state dicts and checkpoints hold the user's own
-flags. Fused kernels walk raw memory, so a step whose gradients or state lie otherwise than their parameter is made by
-the user's own implementation.
+flags. Fused kernels walk raw memory, so if gradients or state have another layout than their parameter, the step is
+made by the user's own implementation.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Switched(Change):
         return False
 
     def _state_serves(self) -> bool:
-        """Return True if state lies like its parameters. Step counters are moved to them, as fused kernels want it."""
+        """Return True if state has the layout of its parameters. Step counters move to them: fused kernels need it."""
         state = self._optimizer.state
         buffers = set()
         for group in self._optimizer.param_groups:
@@ -112,7 +112,7 @@ class _Switched(Change):
 
 
 def _is_laid_out(parameters: list[Tensor]) -> bool:
-    """Return True if gradients are dense and lie like their parameters."""
+    """Return True if gradients are dense and have the layout of their parameters."""
     import torch
 
     try:  # the usual case, in few calls: this runs in every step
@@ -134,7 +134,7 @@ def _is_dense(parameter: Tensor) -> bool:
 
 
 def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
-    """Return why ``optimizer`` cannot run as ``implementation``, or None. Its class is asked with scratch tensors."""
+    """Return why ``optimizer`` cannot run as ``implementation``, or None. Its class is tried on scratch tensors."""
     import torch
     from torch.nn.parameter import is_lazy
 

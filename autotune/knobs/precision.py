@@ -61,7 +61,7 @@ def native_bf16(inventory: Inventory) -> bool:
 
 
 def _precision_fitted(precision: str, inventory: Inventory) -> str:
-    """Return a slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here."""
+    """Return a slower precision that works: fp16 in place of bf16 would need a scaler, which was not measured."""
     slow = _why_not_faster(precision, inventory, "cuda" if inventory.gpus else "cpu")
     return "fp32" if slow else precision
 
@@ -255,7 +255,7 @@ class _Fp16(_Bf16):
         return Change(put_back)
 
     def step(self, optimizer: Optimizer, own: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Make a step of ``optimizer``, of which ``own`` is the user's, through the scaler."""
+        """Make a step of ``optimizer`` through the scaler; ``own`` is the user's own step."""
         if (arguments or options) and self._off is None:
             self._turn_off()  # gradients are made inside the step, where nothing unscales them
         if optimizer in self._stepped:
@@ -375,7 +375,7 @@ PRECISION = Knob(
 def _set_products(value: str, _model: nn.Module, training: Training) -> Change | None:
     """Set it once, when training begins: what a script computes before that stays exact.
 
-    oneDNN multiplies in bfloat16, and sums in float32. Who has chosen a precision himself keeps it.
+    oneDNN multiplies in bfloat16, and sums in float32. A precision that the user has chosen is kept.
     """
     import torch
 

@@ -44,8 +44,8 @@ KNOB_NAMES: tuple[str, ...] = tuple(BY_NAME)
 if TYPE_CHECKING:
 
     class _Values:
-        """A frozen dataclass with a field for each knob, in the order of the table. Declared are the types of those
-        that hang together, since code names them."""
+        """A frozen dataclass with a field for each knob, in the order of the table. Types are declared for knobs
+        that depend on each other, since code names them."""
 
         def __init__(self, **values: Any) -> None: ...
 

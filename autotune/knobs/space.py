@@ -1,7 +1,7 @@
 """`Space`: all feasible `Settings` for a machine, a task and a level, with the reason for everything left out.
 
 A move is one decision that leads from settings to others. Most change one knob. Processes, threads, batch and backend
-hang together, since the global batch and the CPU budget bind them: they move as a shape.
+depend on each other through the global batch and the CPU budget: they move together, as a shape.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.knobs.backend import powers_of_two
 from autotune.knobs.knob import Context, includes, offered
 from autotune.knobs.loader import batch_shares
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 
 MAX_BATCH_FACTOR = 32
 SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"
@@ -162,7 +162,7 @@ class Space:
         return found
 
     def _changed(self, settings: Settings, changes: Changes) -> Settings:
-        """Return ``settings`` with ``changes``; what has no part in the decision is no reason against it.
+        """Return ``settings`` with ``changes``; values that the move does not change never forbid it.
 
         Knobs that did not apply before take a value that is offered, and a binding that does nothing now is dropped.
         """

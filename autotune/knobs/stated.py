@@ -11,15 +11,15 @@ from autotune.knobs.backend import USUAL_BACKEND, why_not_usable
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word, includes
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
 
 DEFAULT_BATCH = 32
-"""Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""
+"""Global batch if the user states none. Nobody trains with PyTorch's own default of 1."""
 LOADER_FACTS = ("persistent_workers",)
-"""What ``CURRENT`` may say of the user's loader that no knob moves."""
+"""Keys of ``CURRENT`` about the user's loader that are no knobs."""
 CROWDING = ("processes", "threads", "num_workers")
-"""Knobs of which a machine bears only so much, whatever the task."""
+"""Knobs that the machine limits, whatever the task."""
 
 
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
@@ -54,7 +54,7 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
 
 
 def no_knob(written: str, name: str) -> str:
-    """Return what to say of a ``name`` that is no knob, quoting what the user has ``written``."""
+    """Return the message for a ``name`` that is no knob, quoting what the user has ``written``."""
     hint = did_you_mean(name, KNOB_NAMES) or f"; knobs are: {', '.join(KNOB_NAMES)}"
     return f"{written}: no such knob{hint}"
 
@@ -115,7 +115,7 @@ def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str |
 
 
 def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if ``fixed`` alone are more than this machine bears or has: no settings could hold them."""
+    """Raise `UsageError` if this machine cannot run what is ``fixed``: no settings could hold it."""
     for name, value in fixed.items():
         why_not = _why_not_here(inventory, name, value)
         if why_not is not None:

@@ -1,6 +1,6 @@
 """Threads: intra-op, inter-op, and how those of OpenMP wait for each other.
 
-The wait policy is read when PyTorch is imported, so a running process can only look.
+The wait policy is read when PyTorch is imported, so a running process can only check it.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ INTEROP_THREADS = Knob(
 
 OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
 WAIT_VARIABLES = (OMP_WAIT_POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""What says how OpenMP's threads wait."""
+"""Variables that set how OpenMP's threads wait."""
 BESIDE_CPUS = 0.3
-"""From so many processors that others keep busy, threads that spin wait for one that does not run."""
+"""If others keep at least this many processors busy, threads spin for one that does not run."""
 PASSIVE_GAIN = 0.5
 """Expected beside a neighbour (docs/decisions/023): 1.5 to 30 times were measured."""
 
 
 def own_waiting(policy: str, variables: Mapping[str, str]) -> str | None:
-    """Return the user's own variable that may let threads wait otherwise than ``policy`` says, or None."""
+    """Return the user's own variable that may contradict ``policy``, or None."""
     same = variables.get(OMP_WAIT_POLICY, "").strip().lower() == policy
     return next((name for name in WAIT_VARIABLES[same:] if name in variables), None)
 

@@ -36,7 +36,7 @@ MPI_VARIABLES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_HOST_FILE")  # the
 MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
 """Variables of a surrounding job: a trial, or an mpiexec, that inherits them takes itself for one of its ranks."""
 INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
-"""Variables that libraries read when they are loaded: a fork cannot change what they say."""
+"""Variables that libraries read when they are loaded: a fork cannot change their effect."""
 _ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -181,7 +181,7 @@ def _without(env: Mapping[str, str], names: Sequence[str], prefixes: tuple[str, 
 
 
 def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-    """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's word."""
+    """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's choice."""
     written = environment.get("OMP_NUM_THREADS", "").strip()
     threads = int(written) if written.isascii() and written.isdecimal() else 0
     by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment

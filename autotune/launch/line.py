@@ -38,7 +38,7 @@ OPTIONS = {
 }
 """The options of each launcher: flags, and those that take a value."""
 LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
-"""Accelerate's kinds of training that its options say in full."""
+"""Accelerate's kinds of training that its options describe in full."""
 
 
 def is_launcher(word: str) -> bool:

@@ -52,8 +52,8 @@ DISABLED = f"{DISABLE} is set: {AS_IT_IS}, without a profile"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """The user's wishes for the start.
+class StartOptions:
+    """The user's options for the start.
 
     Attributes:
         profile: the profile; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.
@@ -91,14 +91,14 @@ class Launch:
         return " ".join([*variables, shlex.join(self.portable)])
 
     def start(self) -> None:
-        """Become the training."""
+        """Replace this process by the training (exec)."""
         if self.binds:
             os.environ.update(self.environment)
             binding.main(self.command)
         os.execvpe(self.command[0], self.command, self.environment)
 
 
-def prepare(script: Script, wishes: Wishes) -> Launch:
+def prepare(script: Script, options: StartOptions) -> Launch:
     """Return what ``autotune run`` starts.
 
     Raises:
@@ -107,18 +107,18 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     if disabled(os.environ) or script.hides_us:
         return _as_it_is(script, DISABLED if disabled(os.environ) else f"{AS_IT_IS}: {script.hides_us}")
     inventory = probe()
-    found, said = _profile(script, wishes, inventory)
+    found, said = _profile(script, options, inventory)
     profile, sentence = found.profile, found.sentence
     if found.verdict == NONE:
         return _as_it_is(script, f"{AS_IT_IS}: {sentence}")
-    named = wishes.level or os.environ.get(LEVEL)
-    level = profile.checked_level(named, "--level" if wishes.level else LEVEL)
-    if not named and wishes.processes is None and wishes.nodes == 1 and not profile.is_felt(level):
+    named = options.level or os.environ.get(LEVEL)
+    level = profile.checked_level(named, "--level" if options.level else LEVEL)
+    if not named and options.processes is None and options.nodes == 1 and not profile.saves_time(level):
         return _as_it_is(script, NOT_FELT.format(level))
-    settings, notes = _settings(script, profile, level, wishes, inventory)
-    if script.line and wishes.processes is None and settings.processes != script.processes:
+    settings, notes = _settings(script, profile, level, options, inventory)
+    if script.line and options.processes is None and settings.processes != script.processes:
         return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
-    order, alone = _order(profile, level, settings), settings.processes == 1 and wishes.nodes == 1
+    order, alone = _order(profile, level, settings), settings.processes == 1 and options.nodes == 1
     as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
     by = (AS_ONE,) if as_one else ()
     if alone and order is None and profile.target.script is not None:
@@ -127,32 +127,32 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     own = as_one | dict(script.variables)
     if profile.target.script is None:
         own |= {PROFILE: str(registry.local(found).resolve()), LEVEL: level}
-    launch = _launch(script, settings, order, own, wishes, inventory)
+    launch = _launch(script, settings, order, own, options, inventory)
     return replace(launch, notes=(*said, *filter(None, [sentence]), *notes, *by, *launch.notes))
 
 
 def _settings(
-    script: Script, profile: Profile, level: str, wishes: Wishes, inventory: Inventory
+    script: Script, profile: Profile, level: str, options: StartOptions, inventory: Inventory
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings of ``level`` as this machine and the user's own words allow them, and what to say.
+    """Return the settings of ``level`` as this machine and the user's own variables allow, and notes.
 
     Raises:
         UsageError: the script, or this machine, cannot train as so many processes.
     """
-    if wishes.processes is None:
+    if options.processes is None:
         wanted, notes = for_this_machine(profile, level, inventory)
     else:
         most = inventory.budget.threads
-        if wishes.processes > most:
+        if options.processes > most:
             limit = f"{most} process{'es' * (most > 1)} ({inventory.budget.limit})"
-            raise UsageError(f"--nproc {wishes.processes}: this machine runs at most {limit}")
-        wanted, notes = with_processes(profile.levels[level].settings, wishes.processes, inventory), ()
+            raise UsageError(f"--nproc {options.processes}: this machine runs at most {limit}")
+        wanted, notes = with_processes(profile.levels[level].settings, options.processes, inventory), ()
     settings, said = clamp(wanted, inventory)
-    alone = _why_alone(profile, script) if settings.processes > 1 and wishes.processes is None else None
+    alone = _why_alone(profile, script) if settings.processes > 1 and options.processes is None else None
     if alone is not None:
         said = (*said, f"{script.name} is started as one process: {alone}")
         settings = one_process(settings, inventory)
-    _check_shares(profile, settings, wishes.nodes)
+    _check_shares(profile, settings, options.nodes)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
 
@@ -162,12 +162,12 @@ def _launch(
     settings: Settings,
     order: Order | None,
     own: dict[str, str],
-    wishes: Wishes,
+    options: StartOptions,
     inventory: Inventory,
 ) -> Launch:
     """Return the command and environment that put ``settings`` in force, with the script's ``own`` variables."""
     row = BACKENDS[settings.backend or "gloo"]
-    rendezvous, interface = _rendezvous(wishes, row)
+    rendezvous, interface = _rendezvous(options, row)
     base = without_mpi_job(settings, os.environ)
     added = environment(settings, inventory, base, interface=interface)
     plan = binding.plan(settings, inventory)
@@ -198,16 +198,16 @@ def _launch(
         start = starting(binder=binder, torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if rendezvous:
-        samples = -(-settings.global_batch // (settings.processes * wishes.nodes))
+        samples = -(-settings.global_batch // (settings.processes * options.nodes))
         notes.append(
-            f"{wishes.nodes} machines x {settings.processes} processes share the global batch of"
+            f"{options.nodes} machines x {settings.processes} processes share the global batch of"
             f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
         )
     portable = starting(binder=system_tools(plan))
     return Launch(start, portable, started_in, variables, tuple(notes), binds=at_once and bool(plan.affinities))
 
 
-def _rendezvous(wishes: Wishes, row: BackendRow) -> tuple[list[str], str | None]:
+def _rendezvous(options: StartOptions, row: BackendRow) -> tuple[list[str], str | None]:
     """Return torchrun's options for several machines, and the network interface between them; nothing for one machine.
 
     Without ``--local-addr`` torchrun asks for the host's name, which need not resolve.
@@ -215,20 +215,20 @@ def _rendezvous(wishes: Wishes, row: BackendRow) -> tuple[list[str], str | None]
     Raises:
         UsageError: the backend trains on one machine only, or this one has no route to where they meet.
     """
-    if wishes.nodes == 1:
+    if options.nodes == 1:
         return [], None
     if row.launcher == MPIEXEC:
-        raise UsageError(f"--nnodes {wishes.nodes}: the profile's backend {row.name} trains on one machine only")
-    endpoint = wishes.endpoint or ""
+        raise UsageError(f"--nnodes {options.nodes}: the profile's backend {row.name} trains on one machine only")
+    endpoint = options.endpoint or ""
     form = re.fullmatch(r"(\[[^]]+\]|[^:/@]+)(?::(\d{1,5}))?", endpoint)
     route = network.route(form[1].strip("[]")) if form is not None and 0 < int(form[2] or 1) < 65536 else None
     if route is None:
         why = "this machine has no route there" if form else "not an address"
-        where = f"--nnodes {wishes.nodes} --rdzv-endpoint {endpoint or '...'}: {why}"
+        where = f"--nnodes {options.nodes} --rdzv-endpoint {endpoint or '...'}: {why}"
         raise UsageError(f"{where}. Give HOST:PORT of one of the machines, which all can reach")
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=autotune"]
     here = [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
-    return [f"--nnodes={wishes.nodes}", *meeting, *here], route.interface
+    return [f"--nnodes={options.nodes}", *meeting, *here], route.interface
 
 
 def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
@@ -239,17 +239,17 @@ def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None)
     return Launch(start, start, os.environ | added, added, notes)
 
 
-def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
-    """Return the profile to take: the one that the user names, else the best for this machine; and what to say.
+def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
+    """Return the profile to take: the one that the user names, else the best for this machine; and notes.
 
     Raises:
         ProfileError: the profile that the user names cannot be read.
         UsageError: none is named, and none is applied by itself.
     """
-    named = wishes.profile or (os.environ.get(PROFILE) if wishes.task is None else None)
+    named = options.profile or (os.environ.get(PROFILE) if options.task is None else None)
     if named:
         return registry.of_file(named, Here.on(inventory)), ()
-    found = registry.search(Here.on(inventory, wishes.task or script.name), script=script.path)
+    found = registry.search(Here.on(inventory, options.task or script.name), script=script.path)
     if found.match is not None:
         return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])

@@ -42,8 +42,8 @@ def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tupl
 def launched(settings: Settings, inventory: Inventory, world: int, local: int) -> tuple[Settings, tuple[str, ...]]:
     """Fit ``settings`` to a training that was started as ``world`` processes, ``local`` of them on this machine.
 
-    The launcher has chosen the processes and may have bound each to its share of the CPUs, so the budget seen here may
-    already be one process's share; it is split again only if the profile was measured with other processes.
+    The launcher has chosen the processes and may have bound each to its share of the CPUs. Then the budget seen here is
+    one process's share. It is split again only if the profile was measured with another number of processes.
     """
     fitted = _on_device(settings, inventory)
     share = inventory.budget.threads

@@ -6,7 +6,7 @@ What is read is at most 64 KB of plain YAML that keeps every limit of the format
 Plain YAML is one document of groups, lists and single values. A safe loader accepts, and `load` rejects: anchors and
 aliases (a few lines can expand to gigabytes), tags, duplicate keys (the last would win silently), keys that are not
 text, and deep nesting. Words keep their spelling: ``no`` is text and not false, ``1:30`` is text and not 90, ``010`` is
-text and not 8, so that errors quote what was written. PyYAML reads the letters, by libyaml if it has that.
+text and not 8, so that errors quote what was written. PyYAML splits the text, by libyaml if it has that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotune.errors import ProfileError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile
 from autotune.profiles.places import reason_of
-from autotune.profiles.records import Keys, Refused, as_data, build, quote, shown
+from autotune.profiles.records import InvalidValue, Keys, as_data, build, quote, shown
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -71,7 +71,7 @@ def parse(content: bytes | str, name: str) -> Profile:
         _check_schema(data)
         profile: Profile = build(Profile, data)
         return profile
-    except Refused as refused:
+    except InvalidValue as refused:
         line = lines.get(refused.path) or lines.get(refused.path[:-1])  # if a key is missing, its group's line
         place = f"line {line}: " if line else ""
         raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None
@@ -193,7 +193,7 @@ def private_names() -> tuple[str, ...]:
 
 
 def public(text: str, private: tuple[str, ...], most: int = MAX_TEXT) -> str:
-    """Return ``text`` on one printable line of up to ``most`` letters, without paths, UUIDs and ``private`` names."""
+    """Return ``text`` as one printable line, cut to ``most`` characters, without paths, UUIDs and ``private`` names."""
     text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     text = _UUID.sub("<uuid>", text)
     text = _PATH.sub(lambda found: found[0] if found[0].startswith(PUBLIC_PATHS) else "<path>", text)
@@ -238,7 +238,7 @@ def load(text: str) -> tuple[Any, dict[Keys, int]]:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise Problem(f"{line}{error.problem}") from None
     except (yaml.YAMLError, UnicodeError) as error:
-        raise Problem(f"is not plain YAML ({ascii(str(error).splitlines()[0])[1:120]})") from None
+        raise Problem(f"is not plain YAML ({ascii(str(error).splitlines()[0])[1:-1][:120]})") from None
 
 
 def dump_plain(data: Mapping[str, Any]) -> str:

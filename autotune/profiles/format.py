@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
-from autotune.knobs.task import Fingerprint, LeftOut
+from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
 from autotune.profiles.records import (
     OMITTED,
@@ -28,7 +28,7 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
-from autotune.stats.decide import Verdict
+from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import MOST_SPEEDUP, Proof
 from autotune.stats.whole_run import WholeRun
 
@@ -124,11 +124,11 @@ class LevelResult:
     proven: bool
     note: str = ""
     """Why the level adds nothing of its own, in plain words."""
-    verdict: Annotated[str, one_of([each.value for each in Verdict]), OMITTED] = ""
+    verdict: Annotated[str, one_of([each.value for each in LevelVerdict]), OMITTED] = ""
     """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
-        """Return why nobody can have measured this; None if it may be true."""
+        """Return why this cannot have been measured; None if it may be true."""
         ratio = self.speedup
         if not ratio.low <= ratio.value <= ratio.high:
             return f"speedup: {ratio.value} is not between low {ratio.low} and high {ratio.high}"
@@ -189,7 +189,7 @@ class Target:
     parameters: Count
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
-    """What a training step of an unmodified script is known by; None for a task file."""
+    """What the training steps of an unmodified script are counted by; None for a task file."""
     ranked: Annotated[bool, OMITTED] = False
     """True if the script was tuned with the variables that torchrun sets, also as one process."""
     compared: Compared = NOTHING
@@ -225,7 +225,7 @@ class Profile:
 
     @property
     def key(self) -> str:
-        """The machine key."""
+        """Return the machine key."""
         return self.machine.key
 
     def level(self, name: str | None = None) -> LevelResult:
@@ -233,7 +233,7 @@ class Profile:
         return self.levels[name or self.recommended]
 
     def checked_level(self, wanted: str | None, option: str = "--level") -> str:
-        """Return ``wanted``, which the user said with ``option``; the recommended level if None.
+        """Return ``wanted``, which the user gave with ``option``; the recommended level if None.
 
         Raises:
             UsageError: there is no such level.
@@ -250,7 +250,7 @@ class Profile:
         before, after = (run.seconds(), run.seconds(self.levels[level].speedup.value)) if run else (None, None)
         return before - after if before is not None and after is not None else None
 
-    def is_felt(self, level: str) -> bool:
+    def saves_time(self, level: str) -> bool:
         """Return False if the run is known to be so short that it would save next to nothing."""
         saved = self.saved_seconds(level)
         return saved is None or saved >= FELT_SECONDS or self.levels[level].settings == self.baseline

@@ -19,7 +19,7 @@ from autotune.profiles.format import MachineType, Profile, machine_type, version
 
 EXACT, COMPATIBLE, SIMILAR, NONE = VERDICTS = ("exact", "compatible", "similar", "none")
 APPLIED = (EXACT, COMPATIBLE)
-"""Verdicts with which a profile is applied by itself."""
+"""Verdicts with which a profile is applied without being named."""
 MOST_TIMES = 2.0
 """A machine with up to so many times the threads or GPUs, or one of so many, is compatible."""
 
@@ -41,7 +41,7 @@ class Match:
         profile: the profile.
         differing: the fields that differ, those that fit least first.
         source: the place that it comes from, for people.
-        content: what stands there.
+        content: the file's bytes.
         path: its file; None if it is at a URL.
     """
 
@@ -53,12 +53,12 @@ class Match:
 
     @property
     def verdict(self) -> str:
-        """The verdict on the field that fits least."""
+        """Return the verdict on the field that fits least."""
         return self.differing[0].verdict if self.differing else EXACT
 
     @property
     def sentence(self) -> str:
-        """The verdict in one sentence for people, with ``threads: profile 64, here 8``; empty if it is exact."""
+        """Return the verdict in one sentence, with ``threads: profile 64, here 8``; empty if it is exact."""
         fields = [each for each in self.differing if each.field != "key"] or self.differing
         key, why = self.profile.key, "; ".join(f"{each.field}: {each.words}" for each in fields)
         return {

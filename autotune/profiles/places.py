@@ -1,4 +1,4 @@
-"""Finds where profiles lie: ``<machine key>/<target>.yaml`` in folders and registries, and which are looked at."""
+"""Finds where profiles are: ``<machine key>/<target>.yaml`` in folders and registries, and which are looked at."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Frozen dataclasses from plain data and back. Every value is checked against the annotation of its field.
 
 A limit stands in the annotation: ``threads: Annotated[int, span(1, 4096)]``. Nothing is converted: the text ``'8'`` is
-no number, and ``1`` is not true. Records of other rooms have no limits in their annotations: `Rules` list the kinds of
-their fields. Modules with records do without ``from __future__ import annotations``, which makes annotations texts.
+no number, and ``1`` is not true. Records of other packages have no such limits: `Rules` list the kinds of their fields.
+Modules with records do without ``from __future__ import annotations``, which makes annotations strings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Keys = tuple[str | int, ...]
 """Keys and list positions from the top of a file to a value."""
 
 
-class Refused(ValueError):
+class InvalidValue(ValueError):
     """A value that breaks a limit; ``path`` says where it stands."""
 
     def __init__(self, path: Keys, reason: str) -> None:
@@ -51,7 +51,7 @@ class At:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """In an annotation of another room's record: the kinds of its fields, all of them required, and what makes it."""
+    """In an annotation of another package's record: the kinds of its fields, all required, and what makes it."""
 
     kinds: Mapping[str, Any]
     make: Callable[..., Any]
@@ -90,7 +90,7 @@ def build(kind: Any, value: Any, path: Keys = ()) -> Any:
     """Return the ``value`` of a file as ``kind``: a dataclass, an annotation, or one of Python's plain types.
 
     Raises:
-        Refused: the value, or a part of it, is not of that kind.
+        InvalidValue: the value, or a part of it, is not of that kind.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -134,7 +134,7 @@ def as_data(value: Any) -> Any:
 
 
 def quote(value: Any) -> str:
-    """Return ``value`` as the file had it, cut short. Letters that are not ASCII are escaped: some look like others."""
+    """Return ``value`` as the file had it, cut short. Characters beyond ASCII are escaped: some look like others."""
     if isinstance(value, (dict, list)):
         return "a group of keys" if isinstance(value, dict) else "a list"
     if value is None or isinstance(value, bool):
@@ -150,7 +150,7 @@ def shown(part: Any, text: str = "") -> str:
 
 def _check(fits: object, wanted: str, value: Any, path: Keys) -> None:
     if not fits:
-        raise Refused(path, f"{quote(value)} is not {wanted}")
+        raise InvalidValue(path, f"{quote(value)} is not {wanted}")
 
 
 def _record(kind: Any, value: Any, path: Keys) -> Any:
@@ -163,16 +163,16 @@ def _record(kind: Any, value: Any, path: Keys) -> Any:
         known = own.keys() if group else [*own, *inner]
         for key in data:
             if key not in known:
-                raise Refused((*here, key), f"is no key of this format{did_you_mean(key, known)}")
+                raise InvalidValue((*here, key), f"is no key of this format{did_you_mean(key, known)}")
         for key in known:
             if key in data and key in own:
                 values[own[key].name] = build(own[key].kind, data[key], (*here, key))
             elif key not in data and (key not in own or own[key].default is MISSING):
-                raise Refused((*here, key), "is missing")
+                raise InvalidValue((*here, key), "is missing")
     made = kind.make(**values) if isinstance(kind, Rules) else kind(**values)
     problem = made.problem() if hasattr(made, "problem") else None
     if problem:
-        raise Refused(path, problem)
+        raise InvalidValue(path, problem)
     return made
 
 

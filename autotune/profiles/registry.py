@@ -120,7 +120,7 @@ class Registry:
 
     def look(self, name: str, here: Here) -> Match | None:
         """Compare the profile in the file ``name`` with what is ``here``; None if there is none or it cannot be used.
-        `notes` says why. Never raises. A URL that cannot be read is asked once."""
+        `notes` says why. Never raises. A URL that cannot be read is tried once."""
         content = None
         try:
             content = None if self._silent else self.read(name)
@@ -153,7 +153,7 @@ class Lookup:
 
     @property
     def match(self) -> Match | None:
-        """The best profile if it is applied by itself. One that is only similar is checked first."""
+        """Return the best profile if it is applied without being named. One that is only similar is checked first."""
         return None if self.reason else self.best
 
 
@@ -293,7 +293,7 @@ def _joined(url: str, name: str) -> str:
 
 
 def _in_time(work: Callable[[Any, str], Any], url: str) -> Any:
-    """Return what ``work`` does. Its thread is left behind if it takes too long: nothing can end a stuck request."""
+    """Return the result of ``work``. A thread that takes too long is left: nothing can end a stuck request."""
     result: list[Any] = []
     failure: list[BaseException] = []
 

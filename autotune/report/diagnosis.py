@@ -21,7 +21,7 @@ NAMES = {
     Part.LOOP: "your loop outside the step",
     Part.PASSES: "forward and backward",
     Part.UPDATE: "update",
-    Part.EXCHANGE: "gradient exchange",
+    Part.GRADIENT_SYNC: "gradient sync",
 }
 WITHOUT = {  # of the others: a free loader, and so on
     Part.LOOP: "nothing but the step in your loop",
@@ -34,7 +34,7 @@ MEANINGS = {
     Bound.DISK: "training waits for its loader, which waits for the disk",
     Bound.SLOW_SOURCE: "training waits for its loader, which waits itself (for a network, a lock, a pause)",
     Bound.UPDATE: "the optimizer's update takes most of a step",
-    Bound.EXCHANGE: "the gradient exchange between processes takes most of a step",
+    Bound.GRADIENT_SYNC: "gradient sync between processes takes most of a step",
     Bound.LOOP: "your loop outside the step: {share:.0%}",
     Bound.THREADS: "more threads are busy than CPUs are free, and they wait for each other",
     Bound.OVERHEAD: "many small operators: calling them takes longer than what they compute",
@@ -47,7 +47,7 @@ ADVICE = {
     Bound.DISK: "fewer and larger files, a cache, a faster disk",
     Bound.SLOW_SOURCE: "more workers, which wait side by side",
     Bound.UPDATE: "a fused optimizer (fused=True), a larger batch, sparse gradients",
-    Bound.EXCHANGE: "fewer processes, a larger batch, another backend",
+    Bound.GRADIENT_SYNC: "fewer processes, a larger batch, another backend",
     Bound.LOOP: "log, print and evaluate less often: every 100 steps instead of each",
     Bound.THREADS: "fewer threads: torch.set_num_threads, or OMP_NUM_THREADS",
     Bound.OVERHEAD: "a larger batch, torch.compile, fewer and larger operators",
@@ -153,9 +153,9 @@ def _time(seconds: float) -> str:
 
 
 def doctor(found: Sequence[Finding]) -> str:
-    """Return each finding with what mends it, and what that brings. Only lines to copy may be wider than 80 columns."""
+    """Return each finding with its fix and its gain. Only lines to copy may be wider than 80 columns."""
     paragraphs = []
     for each in found:
         what = textwrap.fill(f"{each.name}: {each.what}", formatting.WIDTH, subsequent_indent="  ")
-        paragraphs.append(f"{what}\n  mend   {each.mend}\n  gain   {each.gain}")
+        paragraphs.append(f"{what}\n  fix    {each.mend}\n  gain   {each.gain}")
     return "\n\n".join(paragraphs) or HEALTHY

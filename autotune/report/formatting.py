@@ -24,8 +24,7 @@ def plain(renderable: RenderableType) -> str:
 
 
 def section(name: str, lines: Iterable[str], deep: int | None = None) -> list[str]:
-    """Return ``lines`` beside the heading ``name``, each wrapped over ``deep`` lines at most; nothing if there are
-    none."""
+    """Return ``lines`` beside the heading ``name``, each wrapped over ``deep`` lines at most; empty if none are."""
     found = [part for line in lines for part in wrapped(line, deep)]
     return [f"{name:<10}{found[0][10:]}", *found[1:]] if found else []
 

@@ -43,7 +43,7 @@ class RunProgress:
     failures: int = 0
     last_failure: str = ""
     rounds: Mapping[str, int] = field(default_factory=dict)
-    """Rounds finished by each contender of a race or proof."""
+    """Rounds finished by each candidate of a race or proof."""
 
 
 def line(progress: RunProgress) -> str:
@@ -74,7 +74,7 @@ def _best(progress: RunProgress) -> str:
 
 
 class _Console(Console):
-    """A console that goes on in silence if its reader has gone. Rich would end the process, and its answer."""
+    """A console that ignores a closed pipe. Rich would end the process, and its result would be lost."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -1,4 +1,4 @@
-"""``autotune probe``: what this machine is, which limit won, what is missing and why it matters."""
+"""``autotune probe``: what this machine is, which limit counts, what is missing and why it matters."""
 
 from __future__ import annotations
 

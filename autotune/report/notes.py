@@ -26,7 +26,7 @@ REASONS = {
 }
 BUSY = "measured on a busy machine"
 WIDE = 4
-"""The middle of an interval whose ends are so many times apart is no figure to show."""
+"""If the ends of an interval are this many times apart, its middle is not shown."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
 
@@ -66,8 +66,8 @@ def load_note(load: Load, *, names: bool = False) -> str:
     if load.is_mentioned(load.taken):
         parts += [named(each) for each in own]
         parts += [f"other processes took {rest:.1f}"] if rest >= MENTIONED else []
-    if load.is_mentioned(load.stolen):
-        parts.append(f"the hypervisor's other guests took {load.stolen:.1f}")
+    if load.is_mentioned(load.steal):
+        parts.append(f"the hypervisor's other guests took {load.steal:.1f}")
     if not parts:
         return ""
     words = f"{', '.join(parts)} of {load.threads} CPUs"
@@ -82,7 +82,7 @@ def disturbed(slower: float) -> str:
 
 
 def not_believable(level: str, value: float, most: float) -> str:
-    """Return a doubt of a gain that is larger than ``most``, which is physically possible."""
+    """Return a warning of a gain that is larger than ``most``, the physically possible one."""
     return (
         f"{level}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at most."
         " Something else made your settings slow; tune again when nothing else runs"

@@ -1,6 +1,6 @@
 """A tuning run as one HTML file that opens offline: its sections first, then its figures, drawn by plotly.
 
-Symbols differ where colours do, so that figures can be read without colour.
+Each colour has a symbol of its own, so that figures can be read without colour.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAILED_MARK = {"symbol": "x", "size": 10, "color": FAILED}
 
 
 def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
-    """Return the whole page. Every script is in it: nothing is asked from a network.
+    """Return the whole page. All scripts are in it: it needs no network.
 
     Args:
         profile: the result.

@@ -54,10 +54,10 @@ def gains(profile: Profile, name: str) -> bool:
 def recommended(profile: Profile) -> str | None:
     """Return the level to recommend: the lowest with the settings of the profile's; None if there is nothing to apply.
 
-    A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
+    A level that crashed, was never tried or brought nothing is not recommended, even if it is the profile's.
     """
     name = profile.recommended
-    if name in profile.impossible() or not (to_apply(profile) and profile.is_felt(name)):
+    if name in profile.impossible() or not (to_apply(profile) and profile.saves_time(name)):
         return None
     return below(profile, name) or name
 
@@ -68,7 +68,7 @@ def to_apply(profile: Profile) -> bool:
 
 
 def whole_run(profile: Profile) -> str:
-    """Return what the recommended level brings the whole run, in words; empty if nobody knows."""
+    """Return what the recommended level brings the whole run, in words; empty if that is not known."""
     run, step = profile.evidence.run, profile.level().speedup.value
     gain = run.speedup(step) if run is not None and to_apply(profile) else None
     if run is None or gain is None:
@@ -94,7 +94,11 @@ def below(profile: Profile, name: str) -> str:
 def changed(settings: Settings, baseline: Settings) -> list[tuple[str, Any, Any, str]]:
     """Return ``(knob, before, after, why)`` for every knob that differs, in the knob table's order."""
     moved = [(BY_NAME[name], before, after) for name, (after, before) in settings.difference(baseline).items()]
-    return [(knob.name, before, after, knob.reason(before, after)) for knob, before, after in moved]
+    found = [(knob.name, before, after, knob.reason(before, after)) for knob, before, after in moved]
+    if settings.processes > 1 and settings.threads < baseline.threads:
+        shared = f"{settings.processes} processes share the cores"
+        found = [(*row[:3], shared) if row[0] == "threads" else row for row in found]
+    return found
 
 
 def batch_note(profile: Profile, result: LevelResult) -> str:
@@ -111,7 +115,7 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
     if samples:
         steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch"
     return (
-        f"the global batch goes from {before} to {after}{steps}. The learning rate needs another look:"
+        f"the global batch goes from {before} to {after}{steps}. Adapt the learning rate:"
         f" try {formatting.number(math.sqrt(factor))} times yours for Adam kinds (sqrt rule),"
         f" {formatting.number(factor)} times for SGD (linear rule), with warm-up."
     )
@@ -245,7 +249,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
 
 def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """Return lines to copy that apply the recommended level."""
-    level, felt = profile.recommended, profile.is_felt(profile.recommended)
+    level, felt = profile.recommended, profile.saves_time(profile.recommended)
     with_profile = f"--profile {shlex.quote(str(path))} {script}"
     if not to_apply(profile):
         higher = next((name for name in profile.levels if gains(profile, name)), None)

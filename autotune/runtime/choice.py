@@ -1,4 +1,4 @@
-"""From profiles to the settings that fit here and now: which file, level, start, machine, and the user's own words."""
+"""From profiles to the settings that fit here and now: file, level, start, machine, and the user's own variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.knobs.binding import plan_of
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import BY_NAME, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.launch.command import own_threads
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Inventory, ResourceLimits, Software
@@ -97,7 +97,7 @@ def _no_level(name: str) -> str:
 
 
 def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
-    """Return what is not proven about ``level``, or is more than it allows: ``tune --fix`` and editors can."""
+    """Return warnings: ``level`` is not proven, or sets more than it allows, by ``tune --fix`` or an editor."""
     result, found = profile.levels[level], []
     changed = result.settings.difference(profile.baseline)
     above = [f"{n} {v}" for n, (v, _) in changed.items() if not includes(level, BY_NAME[n].level)]
@@ -138,7 +138,7 @@ def _script() -> Path | None:
 def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
     """Probe what clamping and matching need, without the probes that start a process: this one has PyTorch already.
 
-    The whole training may use the CPUs ``allowed``, where `autotune run` has bound this process to some of them.
+    The whole training may use the CPUs ``allowed``, also if `autotune run` has bound this process to some of them.
     """
     system = System()
     processors = cpu.probe(system)
@@ -153,7 +153,7 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
 
 
 def take_compiled(settings: Settings | None) -> Callable[[], object]:
-    """Let PyTorch's compiler look first where tuning has kept what it compiled. Returns how to undo it."""
+    """Let PyTorch's compiler look first in the cache that tuning has kept. Returns a function that undoes it."""
     cache = System().cache_folder() if settings is not None and settings.compile != "off" else None
     if cache is None or CACHE_VARIABLE in os.environ:
         return lambda: None

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from autotune.runtime.fingerprints import objects
 
 MOST_ITEMS, MOST_BYTES = 20_000, 2**30
-"""So much is looked at in all."""
+"""Items and bytes that are read in all."""
 LONGEST = 2**20
 """Characters of a text."""
 
@@ -48,7 +48,7 @@ class Walk:
         self.digest = self._hash.hexdigest()
 
     def _add(self, value: Any) -> None:
-        """Take ``value`` and all that is in it."""
+        """Add ``value`` and all that is in it."""
         self._left -= 1
         if self._left < 0:
             return
@@ -78,7 +78,7 @@ class Walk:
         else:
             own = {} if _is_handle(value) or callable(value) else getattr(value, "__dict__", {})
             held = {name: item for name, item in own.items() if item is not None and not _is_handle(item)}
-            for name, item in held.items():  # to open a file is no other data
+            for name, item in held.items():  # opening a file does not change the data
                 self._bytes(name.encode())
                 self._add(item)
             if not held:
@@ -104,7 +104,7 @@ class Walk:
 
 
 def _is_handle(value: Any) -> bool:
-    """Return whether ``value`` is a file, archive or database: what workers that are forked would share."""
+    """Return True if ``value`` is a file, archive or database: what workers that are forked would share."""
     if isinstance(value, Dataset | mmap | type | ModuleType) or not callable(getattr(value, "close", None)):
         return False
     return hasattr(value, "fp") or not type(value).__module__.startswith("PIL.")  # images in memory close, too

@@ -1,7 +1,7 @@
 """Several processes train one model: the same parameters at the start, the same gradients in each step.
 
 Gradients are averaged after the backward pass. On CPUs that takes about as long as `DistributedDataParallel`, whose
-copies into buckets cost what they hide (decision 013 has the figures). It asks nothing of the model: freezing, unused
+copies into buckets cost what they hide (decision 013 has the figures). The model needs no change: freezing, unused
 parameters, several calls, losses and backward passes all work.
 """
 
@@ -28,39 +28,39 @@ from autotune.runtime.processes import agreed
 from autotune.runtime.shards import Progress
 
 LARGE = 2**15
-"""Gradients of as many elements travel by themselves; smaller ones travel together."""
+"""Gradients of at least this many elements are sent alone; smaller ones are sent together."""
 SMALL_BUFFER = 2**16
-"""Elements of a buffer that is brought to all processes in each step."""
+"""Buffers of at most this many elements are sent to all processes in each step."""
 COUNTED = 256
 """Batches are compared by their number modulo this, so that sums of its square are exact in float32."""
 LAST = 2**62
-"""In place of a batch's number once a process takes no more of them."""
+"""Stands for a batch's number once a process takes no more batches."""
 APART = (
-    "the processes began with other parameters than rank 0's, which now count; networks that are not prepared stay"
-    " apart: call autotune.load() or torch.manual_seed before building them, or prepare them too"
+    "the processes began with other parameters than rank 0's, which are used now; networks that are not prepared"
+    " still differ: call autotune.load() or torch.manual_seed before building them, or prepare them too"
 )
 SKIPPED = "a process skipped a batch, so all did"
 DRIFTED = (
-    "the processes' weights came apart: random numbers of your loop decide about gradients or steps, and each process"
-    " draws its own. Rank 0's weights count"
+    "the processes' weights differ: random numbers of your loop decide about gradients or steps, and each process"
+    " draws its own. Rank 0's weights are used"
 )
 BUFFERS = (
-    "buffers of the model are computed from one process's share of each batch, and rank 0's count; in one process"
+    "buffers of the model are computed from one process's share of each batch, and rank 0's are used; in one process"
     " (--fix processes=1) they are computed from all of it"
 )
-LOOK = 64
+COMPARED_STEPS = 64
 """After so many steps, and after 1, 2, 4, 8 ..., the processes' weights are compared."""
-NOTHING = "neither a model nor an optimizer is prepared: the processes train apart; pass them to tuned.prepare too"
+NOTHING = "neither a model nor an optimizer is prepared: each process trains alone; pass them to tuned.prepare too"
 HOOKS = "parameters have hooks of their own, which see the gradient of one process's share"
 
 
 class GradientSync:
-    """All that one session's processes exchange.
+    """Keeps the models and optimizers of one session equal in all processes.
 
     Attributes:
         models: each prepared model.
         optimizers: each prepared optimizer.
-        stopped: gradients are not averaged: the processes come apart. To measure what the exchange takes.
+        stopped: gradients are not averaged, so weights differ. To measure what gradient sync takes.
     """
 
     def __init__(self, device: torch.device, progress: Progress, notes: Notes) -> None:
@@ -121,18 +121,18 @@ class GradientSync:
             return
         self._take_rank_zero(self._trained())
         kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
-        if self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b)):
+        if self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _is_sent(b)):
             self.notes.add(BUFFERS)
 
     def after_backward(self) -> None:
-        """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
+        """Average the gradients of everything that is prepared, but for models under `no_sync`."""
         if self.stopped:
             return
         if not self.models and not self.optimizers:
             self.notes.add(NOTHING)
             return
         apart = {id(p) for model in self._apart for p in model.parameters()}
-        self.exchange([p for p in self._trained() if id(p) not in apart])
+        self.average([p for p in self._trained() if id(p) not in apart])
         if not self._apart:
             self._fresh.update(self.optimizers)
 
@@ -153,7 +153,7 @@ class GradientSync:
         return float(total) / dist.get_world_size()
 
     def abandon(self) -> None:
-        """Answer nobody any more: this process failed, and the others must not go on with a part of the data."""
+        """Stop answering: this process failed, and the others must not continue with a part of the data."""
         self._done = True
 
     def finish(self) -> None:
@@ -162,9 +162,9 @@ class GradientSync:
             return
         self._done = True
         if self.progress.steps:
-            self.exchange(self._trained())
+            self.average(self._trained())
 
-    def exchange(self, parameters: Sequence[Tensor]) -> None:
+    def average(self, parameters: Sequence[Tensor]) -> None:
         """Average gradients. A batch that a process has skipped is skipped by all, as in one process."""
         norms, copied = self._buffers()
         if copied and self.progress.steps < 2 and _from_rank_zero(copied, self.device):
@@ -181,12 +181,12 @@ class GradientSync:
         if self._parted:
             self._share_rates()
         steps = self.progress.steps
-        if self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0:
+        if self._drifting or steps % COMPARED_STEPS == 0 or steps & (steps - 1) == 0:
             trained = self._trained()
             if _from_rank_zero(trained, self.device):
                 self._drifting = True
                 self.notes.add(DRIFTED)
-            self._remember(trained)  # where they were written to now, this process alone would ask for them again
+            self._remember(trained)  # else this process alone would sync those that were written to now
 
     def _share_rates(self) -> None:
         """Take rank 0's learning rates: a process that skipped a batch may have skipped a scheduler's step, too."""
@@ -208,7 +208,7 @@ class GradientSync:
             if isinstance(module, _NormBase):
                 norms += found if module.training else []
             else:
-                others += filter(_travels, found)
+                others += filter(_is_sent, found)
         return norms, others
 
     def _modules(self) -> Iterator[nn.Module]:
@@ -220,7 +220,7 @@ class GradientSync:
         return list({id(p): p for p in (*own, *parameters_of(*self.optimizers))}.values())
 
     def _take_rank_zero(self, tensors: Iterable[Tensor]) -> bool:
-        """Take rank 0's values of what is new or was written to outside a step. Return whether known ones differed."""
+        """Take rank 0's values of what is new or was written to outside a step. Return True if known ones differed."""
         new = [tensor for tensor in tensors if not is_lazy(tensor) and self._version(tensor) != tensor._version]
         first = any(self._version(tensor) is None for tensor in new)
         differ = bool(new) and _from_rank_zero(new, self.device)
@@ -230,7 +230,7 @@ class GradientSync:
         return differ and not first
 
     def _version(self, tensor: Tensor) -> int | None:
-        """Return the version that was remembered. By weak reference: a new tensor may get an old one's number."""
+        """Return the version that was remembered. By weak reference: a new tensor may get an old one's ``id``."""
         entry = self._seen.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
@@ -242,7 +242,7 @@ class GradientSync:
     def _before_step(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
         closure = options.get("closure") if options else arguments[1] if len(arguments) > 1 else None
         if closure is None:
-            self._freshen(optimizer)
+            self._average_rest(optimizer)
             return None
         shared = self._shared_closure(optimizer, closure)
         return (arguments, options | {"closure": shared}) if options else ((arguments[0], shared), options)
@@ -253,7 +253,7 @@ class GradientSync:
         def shared() -> Any:
             self._fresh.discard(optimizer)
             loss = closure()
-            self._freshen(optimizer)
+            self._average_rest(optimizer)
             if loss is None:
                 return None
             mean = self.mean(loss.item() if isinstance(loss, Tensor) else loss)
@@ -261,11 +261,11 @@ class GradientSync:
 
         return shared
 
-    def _freshen(self, optimizer: Optimizer) -> None:
+    def _average_rest(self, optimizer: Optimizer) -> None:
         """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
         if optimizer not in self._fresh and not self.stopped:
             self._settle()
-            self.exchange(self._trained())
+            self.average(self._trained())
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)
@@ -294,7 +294,7 @@ def _average(
     world, short = dist.get_world_size(), number % COUNTED
     with torch.no_grad():
         trained = [p for p in parameters if p.is_leaf and p.requires_grad and not is_lazy(p)]
-        small = [p for p in trained if not _travels_alone(p)]
+        small = [p for p in trained if not _is_sent_alone(p)]
         shares = [norm / world for norm in norms]
         shares += [buffer if dist.get_rank() == 0 else torch.zeros_like(buffer) for buffer in copied]
         flags = [short, short**2, *(p.grad is not None for p in trained), *map(_is_sparse, trained)]
@@ -303,7 +303,7 @@ def _average(
             return False
         anywhere = {id(p) for p, count in zip(trained, counts, strict=False) if count}
         sparse = {id(p) for p, count in zip(trained, counts[len(trained) :], strict=True) if count}
-        large = [p for p in trained if _travels_alone(p) and id(p) in anywhere - sparse]
+        large = [p for p in trained if _is_sent_alone(p) and id(p) in anywhere - sparse]
         wholes = _added_up([_dense(parameter).contiguous() for parameter in large])
         if write:
             for parameter, whole in zip((*small, *large), (*sums[: len(small)], *wholes), strict=True):
@@ -334,7 +334,7 @@ def _added_up(wholes: list[Tensor]) -> list[Tensor]:
     return wholes
 
 
-def _travels_alone(parameter: Tensor) -> bool:
+def _is_sent_alone(parameter: Tensor) -> bool:
     return parameter.numel() >= LARGE or parameter.is_complex()
 
 
@@ -344,8 +344,8 @@ def _largest(number: int, device: torch.device) -> int:
     return int(found)
 
 
-def _travels(buffer: Tensor) -> bool:
-    """Return whether a buffer is brought to all processes in each step."""
+def _is_sent(buffer: Tensor) -> bool:
+    """Return True if a buffer is sent to all processes in each step."""
     return buffer.is_floating_point() and not buffer.is_sparse and buffer.numel() <= SMALL_BUFFER
 
 
@@ -402,5 +402,5 @@ def _writable(tensor: Tensor) -> bool:
 
 
 def normalises(model: nn.Module) -> bool:
-    """Return whether a layer of ``model`` takes statistics over the samples of a batch."""
+    """Return True if a layer of ``model`` takes statistics over the samples of a batch."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -28,7 +28,7 @@ SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedS
 CONTEXT = "multiprocessing_context"
 ABSENT = object()
 """In place of the value of an attribute that the loader does not have."""
-OPEN = "the data set holds an open {}, of which workers would move the position for each other"
+OPEN = "the data set holds an open {}, whose position all workers would share"
 PERSISTENT = "without its persistent workers it would draw other random numbers"
 
 
@@ -36,7 +36,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     """With workers, but reads its order from the first batch on, as without them.
 
     PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
-    would change places with those of the order.
+    would swap places with those of the order.
     """
 
     _is_idle = False
@@ -152,7 +152,7 @@ def _start_method(loader: DataLoader[Any]) -> str:
 
 
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:
-    """Return whether ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch.
+    """Return True if ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch.
 
     Args:
         later: nobody iterates ``other`` any more, so the data set may have been built anew, too.

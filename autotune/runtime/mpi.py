@@ -1,8 +1,8 @@
 """``torch.distributed`` over MPI, through mpi4py: starts MPI and registers it as backend `NAME`.
 
 PyTorch's wheels hold no MPI. With this process group for CPU tensors, `DistributedDataParallel` and the usual calls of
-``torch.distributed`` run on it. MPI waits busily: quick if each process has a core of its own, and a waste of the
-others' time if not.
+``torch.distributed`` run on it. MPI waits busily: quick if each process has a core of its own, and slow for
+all if not.
 """
 
 # PyTorch's stubs of a process group's methods differ from one version to the next; tests call every one.
@@ -26,14 +26,14 @@ from torch import Tensor
 NAME = "mpi4py"
 """What ``torch.distributed`` calls this backend; ``mpi`` is the one that only PyTorch built with MPI has."""
 WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
-"""What MPI cannot add (MPICH 5.0 knows no bfloat16) is added as what it can, which also rounds once and not per hop."""
+"""Types that MPI cannot add (MPICH 5.0 has no bfloat16) are added as another, which rounds once and not per hop."""
 STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
 """Variables in which MPI's launchers count a job's processes."""
 _SEGMENT = re.compile(r"/dev/shm/mpich_shm_\w+$")
 
 
 def why_not(environment: Mapping[str, str], size: int) -> str | None:
-    """Return why ``size`` processes with this environment cannot exchange through MPI; None if they can."""
+    """Return why ``size`` processes with this environment cannot use MPI; None if they can."""
     if str(size) in [environment.get(name) for name in STARTED_BY]:
         return None
     return "the processes were not started by mpiexec; start them with: autotune run --profile P train.py"
@@ -54,7 +54,7 @@ def start() -> Any:
         ) from error
     if not running:
         MPI.COMM_WORLD.Barrier()
-        _forget_segments()
+        _unlink_segments()
     return MPI
 
 
@@ -64,7 +64,7 @@ def abort(code: int) -> None:
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
 
-def _forget_segments() -> None:
+def _unlink_segments() -> None:
     """Unlink this job's shared memory now that every process has it mapped: a killed job then leaves nothing behind."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -101,7 +101,7 @@ class MpiGroup(dist.ProcessGroup):
     """
 
     def __init__(self, mpi: Any, communicator: Any) -> None:
-        super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]  # the stub knows one overload
+        super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]  # the stub has one overload
         self.mpi, self.comm = mpi, communicator
         operations = dist.ReduceOp
         self._operations = {
@@ -116,7 +116,7 @@ class MpiGroup(dist.ProcessGroup):
         }
         self._name = ""
 
-    # Who this is: PyTorch's own answers would come from a backend that a group in Python does not have.
+    # Names: PyTorch's own methods need a backend, which a group in Python does not have.
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name for logs."""
@@ -220,7 +220,7 @@ def _content(tensor: Tensor) -> Any:
 
 
 def _put(dense: Tensor, tensor: Tensor) -> None:
-    """Copy ``dense`` into ``tensor``, unless it is its memory."""
+    """Copy ``dense`` into ``tensor``, unless they share memory."""
     if dense.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(dense)
 

@@ -52,7 +52,7 @@ def started_as(environment: Mapping[str, str]) -> World:
 
 
 def single_node(environment: Mapping[str, str]) -> bool:
-    """Return whether all processes are on this machine."""
+    """Return True if all processes are on this machine."""
     local = environment.get("LOCAL_WORLD_SIZE")
     if local is not None:
         return local == environment.get("WORLD_SIZE")
@@ -84,7 +84,7 @@ def registered(backend: str) -> str:
 
 
 def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | None:
-    """Return why processes started like this one cannot exchange through ``backend``; None if they can."""
+    """Return why processes started like this one cannot use ``backend``; None if they can."""
     if backend is None:
         return None
     if BACKENDS[backend].launcher == MPIEXEC:
@@ -92,7 +92,7 @@ def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | No
     try:
         registered(backend)
     except ImportError as error:
-        return f"{error}; another backend exchanges the gradients"
+        return f"{error}; gradients go over another backend"
     return None
 
 
@@ -116,7 +116,7 @@ def join_for(
     backend = settings.backend if settings else None
     why_not = unreachable(backend, os.environ)
     notes.not_applied("backend", why_not)
-    if dist.is_available() and dist.is_initialized():  # by the script, with random numbers of its own choosing
+    if dist.is_available() and dist.is_initialized():  # by the script, with random numbers of its own
         return World(dist.get_rank(), dist.get_world_size())
     join(None if why_not else backend, device, init_method, leaving)
     random_state.write(of_rank_zero(random_state.read(), device))
@@ -162,7 +162,7 @@ def join(backend: str | None, device: torch.device, init_method: str | None, lea
     and ``MASTER_PORT``.
     """
     if single_node(os.environ) and INTERFACE not in os.environ:
-        os.environ[INTERFACE] = LOOPBACK  # keeps gloo off names and interfaces that it cannot reach
+        os.environ[INTERFACE] = LOOPBACK  # keeps gloo from names and interfaces that it cannot reach
         leaving.callback(os.environ.pop, INTERFACE, None)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -181,11 +181,11 @@ def _leave() -> None:
 
 
 def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
-    """Let gloo's threads come to rest, up to ``seconds``; to be called before the interpreter ends.
+    """Wait until gloo's threads are idle, up to ``seconds``. Call it before the interpreter ends.
 
-    Such a thread drops Python objects of the last backward after that backward has returned. If it comes to that
+    Such a thread drops Python objects of the last backward after that backward has returned. If that happens
     while the interpreter ends, the process aborts ("terminate called without an active exception"), though training
-    was complete. Where Linux's ``tasks`` are not to be seen, nothing is waited for.
+    was complete. Without Linux's ``tasks`` it does not wait.
     """
     until, resting = time.monotonic() + seconds, 0
     while resting < 2 and time.monotonic() < until:
@@ -194,7 +194,7 @@ def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
 
 
 def _gloo_runs(tasks: Path) -> bool:
-    """Return whether a thread that executes gloo's collectives has something left to do."""
+    """Return True if a thread that executes gloo's collectives has something left to do."""
     for stat in tasks.glob("*/stat"):
         with contextlib.suppress(OSError):  # threads come and go
             name, _, state = stat.read_text(encoding="utf-8", errors="replace").rpartition(") ")
@@ -211,7 +211,7 @@ def of_rank_zero(value: Any, device: torch.device) -> Any:
 
 
 def agreed(value: bool, device: torch.device) -> bool:
-    """Return whether ``value`` is true on every rank."""
+    """Return True if ``value`` is true on every rank."""
     against = torch.tensor([int(not value)], device=device)
     dist.all_reduce(against)
     return against.item() == 0

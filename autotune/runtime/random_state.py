@@ -21,7 +21,7 @@ def read(generator: torch.Generator | None = None) -> bytes:
 
 
 def write(state: bytes, generator: torch.Generator | None = None) -> None:
-    """Go on from ``state``."""
+    """Restore ``state``."""
     numpy = sys.modules.get("numpy")
     ours, python, arrays, own = pickle.loads(state)
     torch.set_rng_state(torch.from_numpy(ours.copy()))
@@ -53,7 +53,7 @@ class OwnNumbers:
         self._own = torch.get_rng_state()
 
     def end(self) -> None:
-        """Draw the common numbers again. They go on by one draw if anything was drawn meanwhile."""
+        """Draw the common numbers again. They advance by one draw if anything was drawn meanwhile."""
         if self._common is None:
             return
         drawn = not torch.equal(self._own, torch.get_rng_state())

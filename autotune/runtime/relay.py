@@ -1,12 +1,12 @@
 """One sequence for all processes: rank 0 produces its items, the others receive them through the group's store.
 
-Batches of sample indices travel this way, so that any sampler of the user's decides the order, on rank 0, exactly as
-it would in one process; random numbers that it draws there are drawn everywhere. No collective is involved: rank 0 may
-look at its loader alone.
+Batches of sample indices are sent this way. So any sampler of the user's decides the order on rank 0, exactly as in
+one process, and random numbers that it draws there are drawn everywhere. No collective is involved: rank 0 may read its
+loader alone.
 
-A pass is named by the number of optimizer steps before it, which all ranks agree on, not by how often a rank has begun
-one. If a rank begins another pass without a step between them, it goes beside the first one if that is still being
-read (``zip(loader, loader)``), and else repeats it (a look at the first batch).
+The name of a pass is the number of optimizer steps before it, which is the same on all ranks. A rank may begin another
+pass without a step between them. If the first one is still being read (``zip(loader, loader)``), the new one runs
+beside it; else it repeats the first one (to read the first batch again).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Relay:
         self.store.set(key, pickle.dumps(content, protocol=pickle.HIGHEST_PROTOCOL))
 
     def was_read(self, key: str) -> None:
-        """Note that rank 0 needs what it has published as ``key`` no more."""
+        """Note that rank 0 no longer needs what it has published as ``key``."""
         self._read.append((self.steps(), key))
 
 

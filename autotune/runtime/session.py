@@ -1,4 +1,4 @@
-"""`load` and the `Session` it returns: settings applied to one training loop, with Accelerate's habits."""
+"""`load` and the `Session` it returns: settings applied to one training loop, with Accelerate's method names."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from autotune.knobs.binding import own_affinity
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, loaders, processes
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
-from autotune.runtime.shards import Part, Progress
+from autotune.runtime.shards import Progress, Shard
 from autotune.runtime.sharing import Sharing, divides_itself
 
 CONTAINED = (nn.Module, Optimizer, DataLoader)
@@ -45,17 +45,17 @@ class Session(contextlib.AbstractContextManager["Session"]):
     A model, optimizer or loader is changed only if a setting differs from what it has.
 
     Args:
-        settings: what to apply; None for baseline behaviour: devices and launched processes are served, no more.
+        settings: what to apply; None for baseline behaviour: only devices and launched processes are handled.
         device: ``cpu`` or ``cuda``; CUDA if there is any if None.
         init_method: where processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
-        level: the level the settings come from. None in trials, which obey the settings alone.
+        level: the level the settings come from. None in trials, which apply exactly the settings.
         origin: where the settings come from, for people.
         announce: print notes through the ``autotune`` logger, on the main process.
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
         compared: what tuning has compared with plain PyTorch; nothing else is changed. None in trials.
         knobs: those that differ from the user's own settings; the others are left alone.
-        batch: the user's own when tuning measured: a script's loader of another one keeps it. None for any.
+        batch: the user's own when tuning measured: a script's loader with another batch keeps it. None for any.
 
     Attributes:
         device: where batches and models go.
@@ -64,7 +64,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         local_process_index: this process's number on its machine.
         autocast: makes a context manager with the precision of the model's forward, for other parts of the loop.
         models, optimizers: those that are prepared.
-        sync: exchanges gradients between processes; None in one process.
+        sync: averages gradients over processes; None in one process.
         seen: fingerprints of all that was prepared.
     """
 
@@ -112,7 +112,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self.autocast = self._precision.autocast
 
     def _join(self, init_method: str | None) -> None:
-        """Meet the other processes."""
+        """Join the other processes."""
         world = processes.started_as(os.environ)
         if self._moves:
             world = processes.join_for(self.settings, self.device, init_method, self._notes, self._restore)
@@ -161,7 +161,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Keep gradients of ``models``, or of all, in this process while inside: for gradient accumulation.
 
         Put it around the forward and backward passes of every batch but the last one before `Optimizer.step`. Without
-        it the result is the same, at the cost of an exchange for every batch.
+        it the result is the same, at the cost of gradient sync for every batch.
         """
         return contextlib.nullcontext() if self.sync is None else self.sync.no_sync(models)
 
@@ -223,11 +223,11 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the user, oldest first."""
+        """Return notes for the user, oldest first."""
         return tuple(self._notes.texts)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> Shard:
         """Return this process's part of the current batch. Losses times ``part.weight``, averaged over processes, are
         the loss of the global batch."""
         return self._progress.part
@@ -255,7 +255,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._restore.close()
 
     def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
-        """Close. A process that failed answers no other: those would train on without its share of the data."""
+        """Close. A process that failed stops answering: the others would train on without its share."""
         if kind is not None and self.sync is not None:
             self.sync.abandon()
         self.close()
@@ -353,7 +353,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
         reason = loaders.why_not_resized(loader, wanted)
-        grows = self.level == "max" or not self._moves  # a trial of a script obeys the settings alone
+        grows = self.level == "max" or not self._moves  # a trial of a script applies exactly the settings
         if wanted == own or (self.level is None and self._moves):
             return
         if grows and reason is None and self._batch in (None, own):
@@ -386,7 +386,7 @@ def load(
     level: str | None = None,
     strict: bool = True,
 ) -> Session:
-    """Put the best profile for this machine and script in force. What it finds by itself never raises.
+    """Apply the best profile for this machine and script. A profile that it finds by itself never raises.
 
     Args:
         path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``.
@@ -416,14 +416,14 @@ def load(
 def _close_at_exit(session: Session) -> None:
     """Close; if another process has failed meanwhile, its own error explains more."""
     try:
-        session.__exit__(getattr(sys, "last_type", None))  # an error that nobody caught
+        session.__exit__(getattr(sys, "last_type", None))  # an uncaught error
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
         print(f"autotune: another process of this training ended early: {words[:200]}", file=sys.stderr)
 
 
 def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, strict: bool) -> Session:
-    from autotune.runtime.choice import Choice, choose, take_compiled  # here: trials know their settings
+    from autotune.runtime.choice import Choice, choose, take_compiled  # here: trials have their settings
 
     try:
         choice = choose(path_or_url, target, level, os.environ)

@@ -1,7 +1,7 @@
 """Share the samples of a global batch out among processes.
 
 The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into
-fewer parts, and a part may be given to several processes: nobody is left without samples, and nobody gets a single one
+fewer parts, and a part may be given to several processes: each process gets samples, and at least two of them
 if there are two (BatchNorm cannot normalise over one).
 """
 
@@ -17,11 +17,11 @@ LEAST = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class Shard:
     """The share of one process of one global batch.
 
     Attributes:
-        samples: indices that the dataset is asked for.
+        samples: indices to read from the dataset.
         weight: of the loss, which is a mean over ``samples``. Over all processes the weights average to 1.
         share: one over the number of processes that have the same samples.
     """
@@ -31,11 +31,11 @@ class Part:
     share: float = 1.0
 
 
-WHOLE = Part([])
+WHOLE = Shard([])
 """A batch that is not shared out."""
 
 
-def shard(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *, equal: bool = False) -> Part:
+def shard(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *, equal: bool = False) -> Shard:
     """Return rank ``rank``'s part of ``batch``.
 
     Args:
@@ -54,7 +54,7 @@ def shard(batch: Sequence[Any], world: int, rank: int, full: int | None = None, 
         parts = max(count for count in range(1, parts + 1) if samples % count == world % count == 0)
     own = list(batch[rank % parts :: parts])
     sharing = len(range(rank % parts, world, parts))
-    return Part(own, len(own) * world / (samples * sharing), 1 / sharing)
+    return Shard(own, len(own) * world / (samples * sharing), 1 / sharing)
 
 
 @dataclass
@@ -67,16 +67,16 @@ class Progress:
     """Number of the current global batch, the same on every process. Later batches have larger ones."""
     mixed: bool = False
     """True once two loaders were read together whose current parts have other weights."""
-    _part: Part = WHOLE
+    _part: Shard = WHOLE
     _reader: weakref.ref[object] | None = field(default=None, repr=False)
     _steps: int = -1
 
     @property
-    def part(self) -> Part:
+    def part(self) -> Shard:
         """Return this process's part of the current batch; a whole one once nobody reads the loader any more."""
         return self._part if self._reader is not None and self._reader() is not None else WHOLE
 
-    def reads(self, reader: object, part: Part) -> None:
+    def reads(self, reader: object, part: Shard) -> None:
         """Note that ``reader``, a pass over a shared loader, has come to ``part``."""
         if self._reader is None or self._reader() is not reader:
             self.mixed |= self._steps == self.steps and self.part.weight != part.weight

@@ -23,7 +23,7 @@ from autotune.runtime.loaders import reads_like, why_not_ahead
 from autotune.runtime.notes import Notes
 from autotune.runtime.processes import World, agreed, of_rank_zero
 from autotune.runtime.relay import Pass, Relay
-from autotune.runtime.shards import Part, Progress, shard
+from autotune.runtime.shards import Progress, Shard, shard
 
 AHEAD = 64
 """Batches of a settled order that rank 0 publishes at once."""
@@ -118,7 +118,7 @@ def mover(device: torch.device, *, non_blocking: bool) -> Move | None:
 
 
 def divides_itself(loader: DataLoader[Any], world: int) -> bool:
-    """Return whether the sampler shares the data out itself: the batch of ``loader`` is that of one process then."""
+    """Return True if the sampler shares the data out itself: the batch of ``loader`` is that of one process then."""
     return isinstance(loader.sampler, DistributedSampler) and loader.sampler.num_replicas == world > 1
 
 
@@ -177,7 +177,7 @@ class Sharing:
         return Relay(store, name, self.world.rank, lambda: self.progress.steps, ahead, generator)
 
     def _same_everywhere(self, dataset: Any) -> bool:
-        """Return whether all processes hold the same data, as far as they can be compared."""
+        """Return True if all processes hold the same data, as far as they can be compared."""
         own = digest(dataset)
         return agreed(of_rank_zero(own, self.device) == own, self.device)
 
@@ -218,13 +218,13 @@ class _Shared(Sampler[Any]):
         passing = _Pass(self._sharing, self._move)
         return passing.over(self._relay.begin(passing, begin).items())
 
-    def _rank_zeros(self, relayed: Pass, parts: deque[Part] | None, drawn: bytes | None) -> Iterator[list[Any]]:
+    def _rank_zeros(self, relayed: Pass, parts: deque[Shard] | None, drawn: bytes | None) -> Iterator[list[Any]]:
         """Yield rank 0's batches; if ``parts`` are asked for, this process's parts, which wait there to be read."""
         if drawn is not None:  # PyTorch has drawn a seed since, and did so when the pass was begun for the first time
             random_state.write(drawn, self._relay.generator)
         world, equal = self._sharing.world, self._sharing.device.type == "cpu"
         for batch in relayed.items():
-            part = Part(batch)
+            part = Shard(batch)
             if parts is not None:
                 part = shard(batch, world.size, world.rank, self._full, equal=equal)
                 parts.append(part)
@@ -237,7 +237,7 @@ class _Pass(Passing):
     def __init__(self, sharing: Sharing, move: Move | None) -> None:
         super().__init__(iter(()), move or (lambda batch: batch))
         sharing.numbers.end()
-        self.parts: deque[Part] = deque()
+        self.parts: deque[Shard] = deque()
         """Of the batches that are being read; empty if batches are not cut."""
         self._sharing, self._number = sharing, sharing.progress.steps * LONGEST_PASS
 

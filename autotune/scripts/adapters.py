@@ -1,4 +1,4 @@
-"""Knowledge of frameworks by name: how each is kept still, where it writes, how it starts processes."""
+"""Knowledge of frameworks by name: how each is silenced, where it writes, how it starts processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ VARIABLES = {
     "DISABLE_MLFLOW_INTEGRATION": "1",
     "DO_NOT_TRACK": "1",
 }
-"""Of the environment that trials run in. What the script itself sets wins."""
+"""Variables of trials. What the script itself sets is kept."""
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "TRANSFORMERS_OFFLINE", "DIFFUSERS_OFFLINE"), "1"
 )
-"""The same for trials without a network, where a library would wait for an answer."""
+"""The same for trials without a network, so that no library waits for an answer."""
 CACHES = {
     "HF_HOME": ".cache/huggingface",
     "HF_HUB_CACHE": ".cache/huggingface/hub",
@@ -46,7 +46,7 @@ STARTERS = {
 """Packages that decide, beside the launcher, how many processes a script trains in."""
 
 
-class Still:
+class DoNothing:
     """In place of a thread that draws or writes, which would forbid a fork. It takes every call and does nothing."""
 
     def __init__(self, logdir: Any = None, *_arguments: Any, **_options: Any) -> None:
@@ -74,12 +74,12 @@ def _no_display(live: Any) -> None:
     def refresh(display: Any) -> None:
         """Draw nothing."""
 
-    live.Live.start, live.Live.refresh, live._RefreshThread = start, refresh, Still
+    live.Live.start, live.Live.refresh, live._RefreshThread = start, refresh, DoNothing
 
 
 def _no_events(writer: Any) -> None:
-    """Write no curves of TensorBoard: nobody reads a trial's."""
-    writer.EventFileWriter = Still
+    """Write no curves of TensorBoard: those of a trial are not read."""
+    writer.EventFileWriter = DoNothing
 
 
 def _trainers_batches(trainer: Any) -> float:
@@ -106,7 +106,7 @@ CHANGES: Mapping[str, Callable[[Any], None]] = {
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls changes on modules once they are imported, at once on those that are imported already, and then is gone."""
+    """Calls changes on modules once they are imported, at once if they are already, and then removes itself."""
 
     def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
         self._changes = dict(changes)
@@ -147,14 +147,13 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def variables(logs: Path, *, network: bool) -> dict[str, str]:
-    """Return the variables that keep trackers off or in the folder ``logs``, and libraries from asking the
-    ``network``."""
+    """Return variables that keep trackers off or in the folder ``logs``, and libraries from using the ``network``."""
     places = {name: str(logs / name.lower()) for name in LOGS} | {"MLFLOW_TRACKING_URI": (logs / "mlflow").as_uri()}
     return {**VARIABLES, **({} if network else OFFLINE), **places}
 
 
 def silence(text: str) -> None:
-    """Keep the frameworks still that the script of this ``text`` uses in this process, before it runs."""
+    """Silence the frameworks that the script with this ``text`` uses in this process, before it runs."""
     if "mpi4py" not in text:  # Lightning imports it to see if mpiexec has started it. A fork would crash after that
         sys.modules.setdefault("mpi4py", None)  # type: ignore[arg-type]
     AfterImport(CHANGES).install()
@@ -166,7 +165,7 @@ def several_processes() -> str:
 
 
 def steps_of_run(stack: Sequence[FrameType]) -> int | None:
-    """Return how many batches the whole run takes, if a framework in ``stack`` knows it."""
+    """Return how many batches the whole run takes, if a framework in ``stack`` shows it."""
     for frame in stack:
         known = BATCHES_OF_RUN.get(frame.f_globals.get("__name__", ""))
         if known is not None and "self" in frame.f_locals:

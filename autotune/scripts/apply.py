@@ -18,7 +18,7 @@ from autotune.decoding import decoded
 from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 ALWAYS = {"threads", "interop_threads"}
-"""Trials are forked from a process of one thread: these are put in force whatever the script's own are."""
+"""Trials are forked from a process of one thread: these are applied even if the script's own are the same."""
 LOG = logging.getLogger("autotune")
 
 

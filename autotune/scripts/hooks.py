@@ -25,26 +25,26 @@ Begin = Callable[[], Iterator[Any]]
 
 
 class Listener:
-    """Is called with what the script does. The base lets everything pass."""
+    """Receives what the script does. The base class changes nothing."""
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Return what the script gets when it begins to iterate ``loader``: by default what ``begin`` gives."""
         return begin()
 
     def calls(self, model: nn.Module) -> None:
-        """Take a call of ``model`` in training that is about to be made; it is no part of another one."""
+        """Handle a call of ``model`` in training, just before it; calls inside it are not reported."""
 
     def goes_backward(self, loss: Tensor) -> None:
-        """Take a backward pass from ``loss`` that begins."""
+        """Handle a backward pass from ``loss``, just before it."""
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Take a step of ``optimizer`` that is about to be made."""
+        """Handle a step of ``optimizer``, just before it."""
 
     def steps(self, optimizer: Optimizer) -> None:
-        """Take a step of ``optimizer`` that has been made."""
+        """Handle a step of ``optimizer``, just after it."""
 
     def script_ended(self, ended: Any) -> int:
-        """Take the end that a script came to by itself; returns the exit code."""
+        """Handle the end of the script; returns the exit code."""
         return 1
 
 
@@ -76,7 +76,7 @@ class Hooks:
         return [optimizer for optimizer in found if optimizer is not None]
 
     def install(self) -> None:
-        """Begin to look."""
+        """Install the hooks."""
         self._undo += [
             replace(DataLoader, "__iter__", self._iterating),
             replace(Optimizer, "__init__", self._building),

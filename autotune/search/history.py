@@ -34,12 +34,12 @@ class Trial:
 
     @property
     def measurement(self) -> Measurement | None:
-        """The blocks that were measured; None if the trial failed."""
+        """Return the blocks that were measured; None if the trial failed."""
         return self.outcome.measurement
 
     @property
     def rate(self) -> float | None:
-        """Items per second; None if the trial gave none."""
+        """Return items per second; None if the trial gave none."""
         measured = self.measurement
         return measured.rate if measured is not None and measured.rate > 0 else None
 
@@ -79,7 +79,7 @@ def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement] | No
 def trial_noise(trials: Sequence[Trial]) -> float:
     """Return the relative standard deviation from trial to trial of the same settings, by the repeats there are.
 
-    Few repeats may agree by luck: `USUAL_NOISE` counts as `USUAL_REPEATS` more of them.
+    Few repeats may agree by chance: `USUAL_NOISE` counts as `USUAL_REPEATS` more of them.
     """
     repeats: dict[Settings, list[float]] = {}
     for trial in trials:

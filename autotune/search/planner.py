@@ -45,7 +45,7 @@ CLIMB = 12
 CHANGES_NUMBERS = [knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile"]
 CHANGES_MEMORY = [knob.name for knob in KNOBS if knob.changes_memory]
 GROWTH = 4
-"""A batch may be at most this many times the largest that fitted: memory is climbed, not jumped at."""
+"""A batch may be at most this many times the largest that fitted: memory use grows step by step."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Planner:
     def _choose(
         self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, history: Sequence[Trial]
     ) -> Proposal | None:
-        """Return the settings with the most expected improvement per second of trial; None if none promises enough."""
+        """Return the settings with the most expected improvement per second of trial; None if all expect too little."""
         mean, deviation = model.gains(pool, best)
         improvement = expected_improvement(mean, deviation)
         enough = STUCK if self._stuck(history, model, best) else WORTHWHILE
@@ -229,7 +229,7 @@ class Forbidden:
         return settings in self._seen or self.fails(settings)
 
     def fails(self, settings: Settings) -> bool:
-        """Return True if a failure already seen would come again, or memory would be jumped at."""
+        """Return True if a failure already seen would come again, or the batch would grow too fast."""
         return settings.batch_size > self._most or any(self._repeats(failure, settings) for failure in self._failed)
 
     def _repeats(self, failure: Trial, settings: Settings) -> bool:
@@ -250,7 +250,7 @@ class Forbidden:
     def _needs_as_much(self, settings: Settings, failed: Settings, where: str) -> bool:
         """Return True if ``settings`` need at least the memory that ``failed`` did not get.
 
-        On a device, and wherever no trial with as large a batch ever fitted, the batch is to blame. On the host,
+        On a device, and if no trial with as large a batch ever fitted, the batch is to blame. On the host,
         if such a batch did fit, only settings with as many processes and workers too are ruled out.
         """
         if where == "shm":

@@ -13,7 +13,7 @@ CONTENTION = 0.3
 COHERENCE = 0.002
 """Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
 PROCESS_LOSS = {"cpu": 0.15, "cuda": 0.0}
-"""Log rate lost with each doubling of processes beside gradient exchange: they share caches and memory."""
+"""Log rate lost with each doubling of processes beside gradient sync: they share caches and memory."""
 OVERHEAD_SECONDS = {"cpu": 5e-4, "cuda": 2e-3}
 """Of each step whatever its batch: Python, dispatch, kernel launches."""
 UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
@@ -26,7 +26,7 @@ ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, if no trial has measured it yet."""
 ASSUMED_STEP_SECONDS = 0.02
 MOST_WAITING = 0.95
-"""Share of a step at most that is believed to wait for data."""
+"""Largest share of a step that may count as waiting for data."""
 BATCH_GAIN = 0.02
 """Log rate won with each doubling of a process's batch beside overhead: larger kernels."""
 
@@ -48,7 +48,7 @@ class Prior:
         seconds, waiting = ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE
         if first := first_measured(history):
             known, seconds, waiting = first[0], first[1].step_seconds, min(MOST_WAITING, first[1].load_share)
-        computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
+        computing = max(1e-6, (1 - waiting) * seconds - self._gradient_sync(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
         passes = computing - self._update
         self._overhead = min(MOST_FIXED * passes, OVERHEAD_SECONDS[self._device])
@@ -71,18 +71,18 @@ class Prior:
         compute = self._overhead + self._sample * settings.batch_size / self._speed(settings) + self._update
         load = self._load * settings.global_batch
         if settings.num_workers == 0:
-            return compute + load / settings.processes + self._exchange(settings)
+            return compute + load / settings.processes + self._gradient_sync(settings)
         supply = load / (settings.processes * settings.num_workers)
         computing = settings.processes * (1 if self._device == "cuda" else settings.threads)
         busy = (load + compute * computing) / self._cores
-        return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._exchange(settings)
+        return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._gradient_sync(settings)
 
     def _speed(self, settings: Settings) -> float:
         """Return the speed of one process, relative to one thread or one GPU alone."""
         threads = 1.0 if self._device == "cuda" else scalability(settings.threads)
         return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
-    def _exchange(self, settings: Settings) -> float:
+    def _gradient_sync(self, settings: Settings) -> float:
         """Return the seconds of one gradient sync; more processes take more hops."""
         if settings.processes == 1:
             return 0.0

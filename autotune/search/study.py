@@ -1,6 +1,6 @@
 """A run's Optuna study: every trial is one of it, so that `optuna-dashboard` opens the journal beside the profile.
 
-The journal must not end a run: torn lines are mended, and a full disk is outlived.
+The journal must not end a run: incomplete lines are cut off, and a full disk only ends writing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Study:
         self._write(lambda: self.optuna.set_user_attr(ROUNDS, kept))
 
     def _write(self, write: Callable[[], None]) -> None:
-        """Write to the journal until it takes no more (a full disk): the run goes on, and ``--resume`` knows what came
+        """Write to the journal until the disk is full: the run continues, and ``--resume`` has what came
         before."""
         if not self._full:
             try:

@@ -2,7 +2,7 @@
 
 log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
 Settings are coordinates: one group for each decision. Ordinal knobs lie on log2 scales, because doubling is the natural
-step of threads, workers and batches. Group effects and interactions share one kernel per group (additive Gaussian
+step of threads, workers and batches. KnobGroup effects and interactions share one kernel per group (additive Gaussian
 processes, Duvenaud et al. 2011; pairs by the Newton-Girard identity). Drift is a Markov process over trial numbers
 (exponential kernel), so that repeats of a setting separate drift from effect. At most a few dozen trials: everything is
 a dense solve.
@@ -32,7 +32,7 @@ DRIFT_LENGTH = 6.0
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
 PENALTY = 0.5
-"""Log likelihood that a departure from what is expected must win."""
+"""Log likelihood that a departure from what is expected must gain."""
 MAX_ERROR = 0.10
 FAILURE_LOSS = 0.5
 """A failed trial counts as this much log rate below the best one, loosely: its neighbours become less likely picks."""
@@ -40,7 +40,7 @@ FAILURE_ERROR = 0.5
 
 
 @dataclass(frozen=True)
-class Group:
+class KnobGroup:
     """Knobs that act together.
 
     Attributes:
@@ -56,38 +56,38 @@ class Group:
     length: float | None = None
 
 
-def groups_on(device: str) -> tuple[Group, ...]:
+def groups_on(device: str) -> tuple[KnobGroup, ...]:
     """Return what acts together: on the CPU processes and threads share the cores, on a GPU threads hardly matter."""
-    shape = [Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0)]
+    shape = [KnobGroup("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0)]
     if device == "cuda":
         shape = [
-            Group("processes", lambda s: log2(s.processes), 0.30, 1.5),
-            Group("threads", lambda s: log2(s.threads), 0.05, 2.0),
+            KnobGroup("processes", lambda s: log2(s.processes), 0.30, 1.5),
+            KnobGroup("threads", lambda s: log2(s.threads), 0.05, 2.0),
         ]
     return (
         *shape,
-        Group("backend", _exchange, 0.20),
-        Group("all workers", lambda s: log2(1 + s.processes * s.num_workers), 0.20, 1.5),
-        Group("global batch", lambda s: log2(s.global_batch), 0.25, 2.0),
+        KnobGroup("backend", _gradient_sync, 0.20),
+        KnobGroup("all workers", lambda s: log2(1 + s.processes * s.num_workers), 0.20, 1.5),
+        KnobGroup("global batch", lambda s: log2(s.global_batch), 0.25, 2.0),
         *(
-            Group(knob.name, knob.coordinate, knob.spread, knob.length)
+            KnobGroup(knob.name, knob.coordinate, knob.spread, knob.length)
             for knob in KNOBS
             if knob.spread is not None and device in knob.devices
         ),
     )
 
 
-def _exchange(settings: Settings) -> int:
-    """Return 0 for a device's usual backend and for none: the group of processes has what these cost."""
+def _gradient_sync(settings: Settings) -> int:
+    """Return 0 for a device's usual backend and for none: the group of processes includes their cost."""
     return 0 if settings.backend in (None, "gloo", "nccl") else 1 + list(BACKENDS).index(settings.backend)
 
 
-def correlations(groups: Sequence[Group], first: Sequence[Settings], second: Sequence[Settings]) -> Array:
+def correlations(groups: Sequence[KnobGroup], first: Sequence[Settings], second: Sequence[Settings]) -> Array:
     """Return the correlation of each group's effect between settings: ``(groups, len(first), len(second))``."""
     return np.stack([_correlation(group, first, second) for group in groups])
 
 
-def _correlation(group: Group, first: Sequence[Settings], second: Sequence[Settings]) -> Array:
+def _correlation(group: KnobGroup, first: Sequence[Settings], second: Sequence[Settings]) -> Array:
     ours, theirs = (np.array([group.place(s) for s in each], float).reshape(len(each), -1) for each in (first, second))
     difference = ours[:, None, :] - theirs[None, :, :]
     squared = (difference * difference).sum(axis=2)

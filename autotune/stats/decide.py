@@ -12,7 +12,7 @@ from autotune.knobs.settings import Settings
 from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, Proof, Round, compare
 
 
-class Verdict(str, Enum):
+class LevelVerdict(str, Enum):
     """The short answer for a level."""
 
     GAIN = "gain"
@@ -32,7 +32,7 @@ class Reason(str, Enum):
     SAME = "same"
     """Nothing that was tried is faster."""
     UNPROVEN = "unproven"
-    """Faster in the proof, but not surely: the interval has too low an end."""
+    """Faster in the proof, but not with confidence: the interval has too low an end."""
     TOO_FEW_ROUNDS = "too few rounds"
     NOISY = "noisy"
     """Faster in single trials, by less than they vary."""
@@ -46,12 +46,12 @@ class Reason(str, Enum):
 
 
 VERDICTS = {
-    Reason.NONE: Verdict.GAIN,
-    Reason.SAME: Verdict.NO_GAIN,
-    Reason.NOT_REACHED: Verdict.NOT_TRIED,
-    Reason.NOT_TRIED: Verdict.NOT_TRIED,
-    Reason.PRECISION_FAILED: Verdict.FAILED,
-    Reason.INTERRUPTED: Verdict.INTERRUPTED,
+    Reason.NONE: LevelVerdict.GAIN,
+    Reason.SAME: LevelVerdict.NO_GAIN,
+    Reason.NOT_REACHED: LevelVerdict.NOT_TRIED,
+    Reason.NOT_TRIED: LevelVerdict.NOT_TRIED,
+    Reason.PRECISION_FAILED: LevelVerdict.FAILED,
+    Reason.INTERRUPTED: LevelVerdict.INTERRUPTED,
 }
 """All other reasons leave the question open."""
 
@@ -81,9 +81,9 @@ class Answer:
     failure: str = ""
 
     @property
-    def verdict(self) -> Verdict:
-        """The short answer."""
-        return VERDICTS.get(self.reason, Verdict.CANNOT_TELL)
+    def verdict(self) -> LevelVerdict:
+        """Return the short answer."""
+        return VERDICTS.get(self.reason, LevelVerdict.CANNOT_TELL)
 
 
 def decide(

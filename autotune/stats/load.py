@@ -12,9 +12,9 @@ MENTIONED = 0.1
 SERVICES = 0.01
 """...and share of the CPUs: large machines have many services of their own."""
 BUSY_CPUS = 0.5
-"""A round is disturbed from so many processors on that others keep busy."""
+"""A round is disturbed if others keep at least this many processors busy."""
 MOST_OF_A_MACHINE = 0.5
-"""A machine is busy from this share of the CPUs on that others take: figures are no property of it any more."""
+"""A machine is busy if others take at least this share of the CPUs: figures no longer describe the machine."""
 ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
 """Of quiet and of disturbed rounds, before they are separated."""
 COLLAPSE = 1.5
@@ -29,7 +29,7 @@ class Neighbour:
         pid: its process id.
         name: empty if it belongs to another user.
         niceness: above 0 it yields to what has less.
-        cpus: processors that it kept busy on average, with its children that ended unseen.
+        cpus: processors that it kept busy on average, with its ended children.
     """
 
     pid: int
@@ -40,24 +40,24 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Load:
-    """CPU time that others took while a run measured. `autotune.report.load` puts it in words.
+    """CPU time that others took while a run measured. `autotune.report.notes` puts it in words.
 
     Attributes:
         taken: processors that all other processes kept busy on average, short ones included.
-        stolen: processors that other guests of the hypervisor kept busy on average.
+        steal: processors that other guests of the hypervisor kept busy on average.
         neighbours: processes that were seen: an illustration of ``taken``, never all of it.
         threads: CPUs that this process may use.
     """
 
     taken: float = 0.0
-    stolen: float = 0.0
+    steal: float = 0.0
     neighbours: tuple[Neighbour, ...] = ()
     threads: int = 1
 
     @property
     def cpus(self) -> float:
-        """Processors that others of either kind kept busy."""
-        return self.taken + self.stolen
+        """Return the processors that others of either kind kept busy."""
+        return self.taken + self.steal
 
     @property
     def is_busy(self) -> bool:

@@ -1,7 +1,7 @@
 """Raw blocks and what follows from them.
 
-A block is a run of whole optimizer steps, long enough (>= 100 ms) that reading the clock costs nothing, with the
-device and the processes synchronised at its edges only. Rates are sums over sums: a median would hide loader stalls.
+A block is a run of whole optimizer steps of at least 100 ms, so that reading the clock costs nothing. The device and
+the processes are synchronised at its edges only. Rates are sums over sums: a median would hide loader stalls.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Block:
 
     @property
     def rate(self) -> float:
-        """Items per second."""
+        """Return items per second."""
         return self.items / self.seconds
 
     @property
     def disturbed(self) -> bool:
-        """True if an outside reason spoiled the block. Being slow is no reason."""
+        """Return True if an outside reason spoiled the block. Being slow is no reason."""
         return self.cpu_wait > MOST_CPU_WAIT
 
 
@@ -80,34 +80,34 @@ class Measurement:
 
     @cached_property
     def kept(self) -> tuple[Block, ...]:
-        """The undisturbed blocks, or all of them if none is: that is this machine's normal."""
+        """Return the undisturbed blocks, or all of them if none is: that is this machine's normal."""
         good = tuple(block for block in self.blocks if not block.disturbed)
         return good or self.blocks
 
     @property
     def disturbed(self) -> bool:
-        """True if others disturbed every block."""
+        """Return True if others disturbed every block."""
         return all(block.disturbed for block in self.blocks)
 
     @property
     def cpu_wait(self) -> float:
-        """Mean CPU wait share of the blocks."""
+        """Return the mean CPU wait share of the blocks."""
         return statistics.mean(block.cpu_wait for block in self.blocks) if self.blocks else 0.0
 
     @cached_property
     def rate(self) -> float:
-        """Items per second: sum of items over sum of wall time."""
+        """Return items per second: sum of items over sum of wall time."""
         seconds = sum(block.seconds for block in self.kept)
         return sum(block.items for block in self.kept) / seconds if seconds > 0 else 0.0
 
     @property
     def step_seconds(self) -> float:
-        """Wall time of one optimizer step."""
+        """Return the wall time of one optimizer step."""
         return sum(block.seconds for block in self.blocks) / max(1, sum(block.steps for block in self.blocks))
 
     @cached_property
     def relative_error(self) -> float:
-        """Standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
+        """Return the standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
         return log_standard_error([block.rate for block in self.kept])
 
 

@@ -10,7 +10,7 @@ from autotune.stats.measurement import Measurement
 
 @dataclass(frozen=True)
 class Outcome:
-    """The parent's answer on one trial. ``reason`` is one short sentence in plain words."""
+    """The parent's verdict on one trial. ``reason`` is one short sentence in plain words."""
 
     reason: str = ""
     detail: str = ""
@@ -19,12 +19,12 @@ class Outcome:
 
     @property
     def measurement(self) -> Measurement | None:
-        """The blocks that were measured; None if the trial failed."""
+        """Return the blocks that were measured; None if the trial failed."""
         return None
 
     @property
     def measured(self) -> bool:
-        """True if the trial gave a rate."""
+        """Return True if the trial gave a rate."""
         return isinstance(self, Completed)
 
 

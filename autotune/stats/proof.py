@@ -1,20 +1,20 @@
 """Paired comparison of settings: interleaved rounds in, a ratio with an interval out.
 
 Candidates are started together as one *replicate* of fresh processes and take blocks in turn, so that drift and
-neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
-replicate, not the round. Interim analyses come after planned numbers of
-replicates, early ones with little of the error, so that clear gains end soon and the stated confidence holds for all
-analyses together (Bonferroni; alpha spending: Lan & DeMets 1983).
+neighbours affect all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
+replicate, not the round. Interim analyses come after planned numbers of replicates. Early ones spend little of the
+error, so clear gains are found soon, and the stated confidence holds for all analyses together (Bonferroni; alpha
+spending: Lan & DeMets 1983).
 
-Whether settings are faster is another question than how much: where each of a dozen replicates is faster, they are,
+Whether settings are faster is another question than how much: if each of a dozen replicates is faster, they are,
 however far their ratios scatter. So the interval ends at the nearer of two bounds: that of Student's t, and that of the
 sign test, which is an order statistic of the replicates (Conover, Practical Nonparametric Statistics, 3.2).
 
-The luck of a process belongs to all rounds of a replicate, and is averaged over replicates only. What other processes
-take hits single rounds, by any amount, but it hits either candidate as likely, since we drew their order. So a round
-beside a neighbour moves the result by no more than a limit (Huber's location). A quiet round counts in full: there a
-stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so it
-holds whatever the rounds of a replicate share.
+Chance differences between processes affect all rounds of a replicate, and only replicates average them out. What
+other processes take hits single rounds, by any amount, but either candidate alike, since their order is random. So a
+round beside a neighbour moves the result by no more than a limit (Huber's location). A quiet round counts in full:
+there a stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so
+it holds whatever the rounds of a replicate share.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ WIDE = 0.25
 LIKELY, LIKELY_SHARE = 0.02, 0.25
 """A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
-"""A gain is claimed only if the lower bound is above this: one percent is within what layout luck gives."""
+"""A gain is claimed only if the lower bound is above this: memory layout alone can bring one percent."""
 MOST_SPEEDUP = 1000.0
-"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
+"""No proven speedup is larger: larger figures come from the load of another process, or are invented."""
 FUTURE_SHARE = 0.5
 """Of the error, that an analysis in the future may spend, roughly."""
 MOST_REPLICATES = 200
@@ -94,22 +94,22 @@ class Proof:
 
     @property
     def gain(self) -> bool:
-        """True if the whole interval is a gain worth claiming."""
+        """Return True if the whole interval is a gain worth claiming."""
         return self.low > MIN_GAIN
 
     @property
     def half_width(self) -> float:
-        """Half of the interval, on the log scale: 0.06 is 6 % either way."""
+        """Return half of the interval, on the log scale: 0.06 is 6 % either way."""
         return math.log(self.high / self.low) / 2 if self.low > 0 else math.inf
 
     @property
     def narrow(self) -> bool:
-        """True if a narrower interval would hardly be of use."""
+        """Return True if a narrower interval would hardly be of use."""
         return self.half_width <= NARROW
 
     @property
     def undecided(self) -> bool:
-        """True if more rounds may well turn the answer into a gain."""
+        """Return True if more rounds may well turn the answer into a gain."""
         likely = self.value * math.exp(max(LIKELY, LIKELY_SHARE * self.half_width))
         return self.low <= MIN_GAIN < min(self.high, likely)
 
@@ -171,7 +171,7 @@ def _interval(found: Estimate, share: float) -> Proof:
 
 @functools.cache
 def _by_luck(replicates: int) -> int | None:
-    """Return how many of ``replicates`` may lie on the other side of the truth by luck; None if all of them may."""
+    """Return how many of ``replicates`` may lie on the other side of the truth by chance; None if all of them may."""
     total, beyond = 0.0, None
     for count in range(replicates):
         total += math.comb(replicates, count) / 2**replicates
@@ -206,7 +206,7 @@ def typical_rate(rounds: Sequence[Round], name: str) -> float:
 
 
 def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:
-    """Return the replicates after which a gain would be claimed if the ratio stays as it is; None: hardly ever."""
+    """Return the replicates after which a gain would be claimed if the ratio stays as it is; None if hardly ever."""
     found = measured(rounds, candidate, reference)
     if found is None:
         return None
@@ -253,21 +253,21 @@ class Estimate:
 
     @property
     def replicates(self) -> int:
-        """Number of replicates."""
+        """Return the number of replicates."""
         return len(self.means)
 
     @property
     def error(self) -> float:
-        """Standard error of ``centre``."""
+        """Return the standard error of ``centre``."""
         return float((self.variance / self.replicates) ** 0.5)
 
 
 def estimate(replicates: Sequence[Sequence[Sample]]) -> Estimate:
     """Return the log ratio by at least one replicate of at least one round each.
 
-    Few replicates may agree by luck. So what is known beforehand of processes of the same settings counts as
-    `PRIOR_REPLICATES` more (a scaled inverse chi-square prior), with the scatter of rounds, pooled within replicates,
-    on top.
+    Few replicates may agree by chance. So the usual spread between processes of the same settings counts as
+    `PRIOR_REPLICATES` more (a scaled inverse chi-square prior). The scatter of rounds, pooled within replicates, is
+    added.
     """
     limit = _limit(replicates)
     centre = _centre(replicates, limit)

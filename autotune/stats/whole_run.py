@@ -62,7 +62,9 @@ class WholeRun:
         return 1 / ((1 - self.other_share) / of_a_step + self.other_share)
 
 
-def made_up(seconds: Sequence[float], between: Sequence[float | None], epoch: int | None) -> tuple[float, float | None]:
+def split_time(
+    seconds: Sequence[float], between: Sequence[float | None], epoch: int | None
+) -> tuple[float, float | None]:
     """Return seconds of a step with nothing after it, and the share of the time that is no step; see `WholeRun`.
 
     Args:

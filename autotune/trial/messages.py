@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.measurement import Measurement
 from autotune.trial.target import Script
 
@@ -40,7 +40,7 @@ class Without(str, Enum):
     """Every step trains on the first batch."""
     UPDATE = "update"
     """The optimizer's step changes nothing."""
-    EXCHANGE = "exchange"
+    GRADIENT_SYNC = "exchange"
     """Gradients stay in each process."""
     SAMPLES = "samples"
     """Every step trains on the first quarter of the first batch."""
@@ -67,7 +67,7 @@ class TrialSpec:
     without: Without = Without.NOTHING
     """The part that every step leaves out."""
     own: Settings | None = None
-    """The user's own settings: of a script, knobs that are equal to them are left alone."""
+    """The user's own settings: in a script, knobs with equal values are left alone."""
     first_steps: str = ""
     """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
     endless: bool = True
@@ -85,7 +85,7 @@ class TrialSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRequest:
-    """Orders for the launcher of a trial.
+    """The request to the launcher of a trial.
 
     Attributes:
         task: the task file.
@@ -148,7 +148,7 @@ class RankEvidence:
         backend: what the group exchanges tensors of the CPU with; empty if there is none.
         samples: of the first batch.
         batches: digest of each of the first batches.
-        epoch: batches of one pass over the loader; None if nobody knows.
+        epoch: batches of one pass over the loader; None if it is not known.
         batches_per_step: between two optimizer steps, on average.
         weights: digest of all weights that optimizers hold, after the last step.
         changed: True if steps have changed the weights.

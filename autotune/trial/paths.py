@@ -26,7 +26,7 @@ DEEPEST = f"{PRIVATE_PREFIX}12345678/tmp"
 
 
 def fits(folder: str) -> bool:
-    """Return whether loader workers start if this is the temporary folder."""
+    """Return True if loader workers start if this is the temporary folder."""
     return len(folder) <= LONGEST_FOLDER
 
 

@@ -263,7 +263,7 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
 
 
 def is_script(path: Path) -> bool:
-    """Return whether ``path`` does something when it is run, and is no task file.
+    """Return True if ``path`` does something when it is run, and is no task file.
 
     Raises:
         UsageError: there is no such file, or it is no Python.

@@ -1,4 +1,4 @@
-"""The first phase: measure the user's settings, or the gentlest change of them that fits the memory; compile once."""
+"""The first phase: measure the user's settings, or the smallest change of them that fits into memory; compile once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settle_baseline(bench: TrialBench, measure: Callable[[Settings], Outcome]) -
 
 
 def compile_once(state: RunState, context: Context, space: Space, given: float | None) -> Context:
-    """Compile the model once, if compile competes.
+    """Compile the model once, if compile is tried.
 
     Args:
         state: what is known; the trial is added unless an earlier run has made it.

@@ -23,7 +23,7 @@ from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 
 class Claim(Enum):
-    """The fate of a profile's claim."""
+    """The verdict on a profile's claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -43,8 +43,8 @@ class CheckResult:
 
     @property
     def verdict(self) -> Claim:
-        """`FAILS` if today's whole interval lies below the claimed one; `HOLDS` if all of it lies above half of the
-        claimed gain (on the log scale, from the claim's lower end); else `OPEN`."""
+        """Return `FAILS` if today's whole interval lies below the claimed one; `HOLDS` if all of it lies above half of
+        the claimed gain (on the log scale, from the claim's lower end); else `OPEN`."""
         least = self.claimed.low
         if self.measured.high < least:
             return Claim.FAILS
@@ -60,7 +60,7 @@ def check(
         UsageError: the profile is not for ``target`` on this machine, and not ``force``; it has no such level, or the
             level is the baseline itself: nothing is claimed.
         NothingUsable: the settings do not run here.
-        MachineChanged: CPUs went away or came meanwhile.
+        MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
     profile, inventory = read(path), probe()
@@ -94,8 +94,8 @@ def measure_claim(
             bench.mmap_threshold = profile.evidence.run.mmap_threshold
         while not replicates or time.monotonic() + longest < deadline:
             begun = time.monotonic()
-            with bench.contest(candidates) as contest:
-                rounds += contest.rounds(replicates, ROUNDS, BLOCK_SECONDS)
+            with bench.start_replicate(candidates) as replicate:
+                rounds += replicate.rounds(replicates, ROUNDS, BLOCK_SECONDS)
             missing = set(candidates) - set(rounds[-1].rates)
             if missing:
                 raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")

@@ -1,7 +1,7 @@
 """The comparison: which knobs leave the user's own first steps as they are.
 
 One trial of the baseline and one of the settings run the same first steps from the same state. If anything differs
-that the knobs must keep, the guilty ones are found by halving and are left out, with the reason.
+that the knobs must keep, those that cause it are found by halving and are left out, with the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from autotune.knobs.knob import EXACT, TRACKING
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.probes.facts import Inventory
 from autotune.profiles.clamp import one_process
 from autotune.stats.outcome import Compared, Outcome
@@ -22,7 +22,7 @@ from autotune.tuning.state import RunState
 Compare = Callable[[Settings], Outcome]
 SCREENED = ("num_workers", "channels_last", "optimizer_impl")
 """Knobs that change what the user has built: they are compared before the search spends trials on them."""
-UNREPEATABLE = "your first steps are other ones from run to run, so nothing would show that training stays the same"
+UNREPEATABLE = "your first steps differ from run to run, so nothing would show that training stays the same"
 NOT_COMPARED = "your first steps could not be compared: {}"
 DRAWS = "augmentations draw other random numbers in loader workers, of the same distribution"
 
@@ -62,10 +62,10 @@ class Comparison:
         if self._unshown and not self._touching(settings):
             return settings  # nothing would show a difference
         while (reason := self._difference(settings)) is not None:
-            guilty = self._guilty(settings, reason)
-            if not guilty:
+            causes = self._causes(settings, reason)
+            if not causes:
                 break
-            self.left_out += [LeftOut(knob, getattr(settings, knob), why) for knob, why in guilty.items()]
+            self.left_out += [LeftOut(knob, getattr(settings, knob), why) for knob, why in causes.items()]
             settings = self._without_known(settings)
         return settings
 
@@ -84,8 +84,8 @@ class Comparison:
                 kept[item.knob] = getattr(self.baseline, item.knob)
         return settings.but(**kept)
 
-    def _guilty(self, settings: Settings, reason: str) -> dict[str, str]:
-        """Return the knobs that change training, and how: one that halving finds; nothing if none can be blamed.
+    def _causes(self, settings: Settings, reason: str) -> dict[str, str]:
+        """Return the knobs that change training, and how: one that halving finds; nothing if none is found.
 
         If the baseline does not repeat itself, these are all knobs that change what the user has built.
         """

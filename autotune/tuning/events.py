@@ -1,4 +1,4 @@
-"""The reports of a tuning run to whoever watches it."""
+"""The events of a tuning run."""
 
 from __future__ import annotations
 
@@ -45,4 +45,4 @@ class Observer(Protocol):
 
 
 def ignore(**changes: Any) -> None:
-    """Do nothing: nobody watches the run."""
+    """Do nothing."""

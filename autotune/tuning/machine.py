@@ -11,8 +11,8 @@ from dataclasses import replace
 from autotune.errors import MachineChanged
 from autotune.probes import budget
 from autotune.probes.cpu import online_cpus
+from autotune.probes.cpu_time import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.facts import Inventory
-from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.system import System
 from autotune.stats.load import MENTIONED, Load, Neighbour
 from autotune.stats.proof import QUIET_CPUS
@@ -28,7 +28,7 @@ def same_cpus(inventory: Inventory, system: System | None = None) -> Iterator[No
     Masks, cpusets and quotas may change while a run measures, and CPUs may go offline.
 
     Raises:
-        MachineChanged: they are others; also in the place of an error that came of it.
+        MachineChanged: they changed; also in place of an error that this caused.
     """
     try:
         yield
@@ -68,11 +68,11 @@ class Neighbours:
         now, names = cpu_time(self._system, seen, self._own), self._names(seen)
         if now is None or self._time is None:
             return Load(sum(each.cpus for each in names), 0.0, names, threads)
-        others, stolen = taken(self._time, now, threads)
-        return Load(others, stolen, names, threads)
+        others, steal = taken(self._time, now, threads)
+        return Load(others, steal, names, threads)
 
     def _names(self, seen: list[Process]) -> tuple[Neighbour, ...]:
-        """Return the others that run now and took something worth a word, with their children that have ended."""
+        """Return the others that run now and took enough to be named, with their children that have ended."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         alive, ours, counted = {_key(each) for each in seen}, below(seen, self._own), defaultdict[int, float](float)
         for key, each in self._before.items():

@@ -1,4 +1,4 @@
-"""The user's wishes for a tuning run, and its budget if none was given."""
+"""The user's options for a tuning run, and its budget if none was given."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOLLOWERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The user's wishes."""
+    """The user's options."""
 
     profile: Path | None = None
     """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""

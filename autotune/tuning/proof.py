@@ -70,13 +70,13 @@ def run_replicate(
     waits: list[float] = []
     seconds = block_seconds(state, seconds)
     began = state.schedule.clock()
-    with state.bench.contest(candidates) as contest:
+    with state.bench.start_replicate(candidates) as replicate:
         expected = sum(startup_seconds(state, settings) for settings in candidates.values())
         state.slowness = (state.schedule.clock() - began) / expected
         for _ in range(count):
-            rates = contest.round(seconds)
-            rounds.append(Round(number, rates, contest.neighbours))
-            waits.append(contest.cpu_wait)
+            rates = replicate.round(seconds)
+            rounds.append(Round(number, rates, replicate.neighbours))
+            waits.append(replicate.cpu_wait)
             done = len(state.rounds) + len(rounds)
             state.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
     state.cpu_wait = statistics.mean(waits or [state.cpu_wait])

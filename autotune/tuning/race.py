@@ -26,7 +26,7 @@ CLOSE, CLOSE_NOISE = 0.05, 1.5
 deviations of a trial."""
 EQUAL = 0.99
 """Rates this close are the same within noise."""
-LUCK = 0.5
+SELECTION_BIAS = 0.5
 """Standard deviations of a trial by which the fastest of a few seems faster than it is."""
 
 Rate = Callable[[Settings], float]
@@ -73,19 +73,19 @@ def race(state: RunState, candidates: Ranked) -> dict[str, Settings]:
         return statistics.geometric_mean(ratios) if ratios and min(ratios) > 0 else 0.0
 
     left = {level: list(settings) for level, settings in candidates.items()}
-    winners = leaders(state, left, state.estimate)
+    winners = best_of_levels(state, left, state.estimate)
     for _ in range(RUNGS):
         left = _affordable(state, left)
         if all(len(settings) < 2 for settings in left.values()):
             break
         measured.append(_rung(state, _runners(state, left)))
         left = {level: sorted(settings, key=speedup, reverse=True) for level, settings in left.items()}
-        winners = leaders(state, left, speedup)
+        winners = best_of_levels(state, left, speedup)
         left = {level: left[level][: math.ceil(len(left[level]) / 2)] for level in winners}
     return winners
 
 
-def leaders(state: RunState, ranked: Ranked, rate: Rate) -> dict[str, Settings]:
+def best_of_levels(state: RunState, ranked: Ranked, rate: Rate) -> dict[str, Settings]:
     """Return the best of each level, or the simplest that is as fast, if it improves on all levels below.
 
     Args:
@@ -100,10 +100,10 @@ def leaders(state: RunState, ranked: Ranked, rate: Rate) -> dict[str, Settings]:
 def improving(state: RunState, best: Mapping[str, Settings], rate: Rate) -> dict[str, Settings]:
     """Drop the levels that are not clearly faster than all below them.
 
-    The fastest of several seems faster by luck, and proving that it is not would take time from other levels.
+    The fastest of several seems faster by chance, and proving that it is not would take time from other levels.
     """
     kept: dict[str, Settings] = {}
-    margin = 1 + LUCK * state.noise
+    margin = 1 + SELECTION_BIAS * state.noise
     bar = margin * rate(state.baseline)
     for level, settings in best.items():
         if rate(settings) > bar:

@@ -1,4 +1,4 @@
-"""The last phase: from what a run knows to its `Profile`."""
+"""The last phase: makes a `Profile` from the state of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.profiles.format import (
     Ceiling,
     Evidence,

@@ -16,7 +16,7 @@ from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import BY_NAME
 from autotune.knobs.stated import baseline_settings, check_fixed_for, check_fixed_on
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes import software
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
@@ -36,7 +36,7 @@ from autotune.tuning.events import Observer, ignore
 from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
-from autotune.tuning.race import leaders, race, ranked_candidates
+from autotune.tuning.race import best_of_levels, race, ranked_candidates
 from autotune.tuning.result import evidence_of, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
@@ -53,7 +53,7 @@ MOST_SECONDS_MORE = 30.0
 """A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
-FOLLOWED_BY = "autotune.inspect.whole_run:follow"
+FOLLOWED_BY = "autotune.inspect.epoch_end:follow"
 FOLLOWED_SECONDS, FOLLOWED_SHARE = 8.0, 0.1
 """A script is followed for so long at most, and for this share of the budget."""
 NEARLY = 0.9
@@ -101,7 +101,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)
         waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
-        return _run_phases(_Host(options, inventory, runner, schedule, observe, path, Neighbours()))
+        return _run_phases(_Job(options, inventory, runner, schedule, observe, path, Neighbours()))
 
 
 class UserTraceback(Exception):
@@ -144,42 +144,42 @@ def tune(
         raise UserCodeError(str(error), error.traceback) from cause  # Python prints the traceback of a cause only
 
 
-def _run_phases(host: _Host) -> Result:
+def _run_phases(job: _Job) -> Result:
     """Run all phases, from the open runner to the written profile."""
-    options = host.options
-    gflops = _matrix_rates(host)
-    task = _probe_run(host)
-    state = host.state = _open_state(host, task)
+    options = job.options
+    gflops = _matrix_rates(job)
+    task = _probe_run(job)
+    state = job.state = _open_state(job, task)
     check_fixed_for(task, state.baseline, options.fix or {})
-    given_up = _baseline(host, task)
-    comparison = Comparison(state.baseline, state.bench.compare, host.inventory)
+    given_up = _baseline(job, task)
+    comparison = Comparison(state.baseline, state.bench.compare, job.inventory)
     context = Context(
-        host.inventory,
+        job.inventory,
         task,
         state.baseline,
         options.train_seconds,
         gflops,
         state.schedule.budget,
-        neighbours=host.load().cpus,
+        neighbours=job.load().cpus,
     )
-    context = replace(context, task=_screened(host, comparison, context))
-    host.whole_run = _followed(host)
+    context = replace(context, task=_screened(job, comparison, context))
+    job.whole_run = _followed(job)
     state.settle = comparison.settle
-    state.take_stock()
+    state.estimate_durations()
     context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget)
-    host.set_budget(context.budget_seconds)
+    job.set_budget(context.budget_seconds)
     state.spaces = options.spaces(context)
     ended: Interrupted | LaunchError | None = None
     try:
         # if the budget ended while a fork server started, the answer stands
-        with same_cpus(host.inventory), contextlib.suppress(NothingUsable):
+        with same_cpus(job.inventory), contextlib.suppress(NothingUsable):
             search_race_prove(state)
-            _decide(host)
-        host.observe(stage="writing the profile")
+            _decide(job)
+        job.observe(stage="writing the profile")
     except (Interrupted, LaunchError) as early:
         ended = early
-    host.study.keep_rounds(state.rounds)
-    return _result(host, context, comparison, given_up, ended)
+    job.study.keep_rounds(state.rounds)
+    return _result(job, context, comparison, given_up, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -187,22 +187,22 @@ def search_race_prove(state: RunState) -> None:
     state.schedule.search_started = state.schedule.clock()
     search(state)
     candidates = ranked_candidates(state)
-    state.chosen = leaders(state, candidates, state.estimate)  # what an interrupted race saves
+    state.chosen = best_of_levels(state, candidates, state.estimate)  # what an interrupted race saves
     state.chosen = race(state, candidates)
     state.chosen = compare_first_steps(state)
     prove(state)
 
 
-def _decide(host: _Host) -> None:
+def _decide(job: _Job) -> None:
     """Take a little more time than the usual budget if that decides what is open."""
-    more = seconds_to_decide(host.state)
-    if host.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
-        host.set_budget(host.schedule.budget + more)
-        prove(host.state)
+    more = seconds_to_decide(job.state)
+    if job.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
+        job.set_budget(job.schedule.budget + more)
+        prove(job.state)
 
 
 @dataclass
-class _Host:
+class _Job:
     """One run's machine, files and user.
 
     Attributes:
@@ -235,19 +235,19 @@ class _Host:
             self.observe(budget=seconds)
 
 
-def _matrix_rates(host: _Host) -> dict[str, float]:
+def _matrix_rates(job: _Job) -> dict[str, float]:
     """Return rates of matrix products by precision; empty if the run is too short to measure them."""
-    if host.schedule.budget < MATRIX_RATE_BUDGET:
+    if job.schedule.budget < MATRIX_RATE_BUDGET:
         return {}
-    host.observe(stage="measuring matrix products")
+    job.observe(stage="measuring matrix products")
     return software.matrix_rates(System())
 
 
-def _probe_run(host: _Host) -> TaskFacts:
+def _probe_run(job: _Job) -> TaskFacts:
     """Load the task, or run the script until it trains, and return the facts of it. Trials can run from then on."""
-    runner, schedule, script = host.runner, host.schedule, host.runner.setup.script
-    host.observe(stage="loading the task" if script is None else "running the script until it trains")
-    patient = script is not None and host.options.budget is None
+    runner, schedule, script = job.runner, job.schedule, job.runner.setup.script
+    job.observe(stage="loading the task" if script is None else "running the script until it trains")
+    patient = script is not None and job.options.budget is None
     runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
     begun = time.monotonic()
     task = runner.describe()
@@ -257,74 +257,74 @@ def _probe_run(host: _Host) -> TaskFacts:
     return task
 
 
-def _open_state(host: _Host, task: TaskFacts) -> RunState:
+def _open_state(job: _Job, task: TaskFacts) -> RunState:
     """Open the study beside the profile, with what a run that is resumed has measured."""
-    runner, schedule, script = host.runner, host.schedule, host.runner.setup.script
+    runner, schedule, script = job.runner, job.schedule, job.runner.setup.script
     from autotune.search.study import study_beside  # imports Optuna
 
-    wanted = baseline_settings(task, host.inventory)
+    wanted = baseline_settings(task, job.inventory)
     own = (runner.setup.task.read_text(), *(script.arguments if script is not None else ()))
-    words = (*own, machine_type(host.inventory).key, str(wanted.as_dict()))
-    host.study = study_beside(host.path, words, resume=host.options.resume)
-    seed = host.options.seed
+    words = (*own, machine_type(job.inventory).key, str(wanted.as_dict()))
+    job.study = study_beside(job.path, words, resume=job.options.resume)
+    seed = job.options.seed
     state = RunState(
         baseline=wanted,
         bench=TrialBench(runner, wanted, seed, schedule.patience),
         schedule=schedule,
         spaces={},
-        observe=host.observe,
-        record=host.study.record,
+        observe=job.observe,
+        record=job.study.record,
         new_search=partial(Planner, seed=seed),
     )
-    state.add(*host.study.trials())
-    if host.options.resume and not state.history:
-        host.observe(stage="nothing to resume: tuning starts anew")
+    state.add(*job.study.trials())
+    if job.options.resume and not state.history:
+        job.observe(stage="nothing to resume: tuning starts anew")
     return state
 
 
-def _baseline(host: _Host, task: TaskFacts) -> tuple[str, ...]:
+def _baseline(job: _Job, task: TaskFacts) -> tuple[str, ...]:
     """Find the baseline's settings, and let the bench compare all others with them. Return what was given up."""
-    state = host.state
-    host.observe(stage="baseline", trying=state.baseline, baseline=state.baseline, unit=task.unit)
+    state = job.state
+    job.observe(stage="baseline", trying=state.baseline, baseline=state.baseline, unit=task.unit)
     known = {trial.settings: trial.outcome for trial in state.history}
     outcome, given_up = settle_baseline(
         state.bench, lambda s: known[s] if s in known else state.measure(s, LEVELS[0], "baseline").outcome
     )
     state.baseline = state.bench.baseline
-    host.observe(baseline=state.baseline)
-    host.set_budget(host.options.seconds(outcome))
+    job.observe(baseline=state.baseline)
+    job.set_budget(job.options.seconds(outcome))
     return given_up
 
 
-def _followed(host: _Host) -> WholeRun | None:
+def _followed(job: _Job) -> WholeRun | None:
     """Follow a script past the end of an epoch; None for a task file, and if its trials take long to start."""
-    runner, schedule, bench = host.runner, host.schedule, host.state.bench
+    runner, schedule, bench = job.runner, job.schedule, job.state.bench
     most = max(SCREENING_START, FOLLOWED_START * schedule.budget)
     if runner.setup.script is None or bench.timeouts.starting > most * PATIENCE:
         return None
-    host.observe(stage="following the script past the end of an epoch")
+    job.observe(stage="following the script past the end of an epoch")
     seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
-    _outcome, found = bench.inspect(host.state.baseline, FOLLOWED_BY, seconds, endless=False)
+    _outcome, found = bench.inspect(job.state.baseline, FOLLOWED_BY, seconds, endless=False)
     if not (found and found["step_seconds"]):
         return None
     run = WholeRun(runner.script_seconds, **found)
     if run.mmap_threshold < NEARLY * bench.mmap_threshold:
         bench.mmap_threshold = run.mmap_threshold
-        host.state.begin_with(host.state.measure(host.state.baseline, LEVELS[0], "baseline"))
-    return run if run.steps or not host.options.train_seconds else run.of(host.options.train_seconds)
+        job.state.begin_with(job.state.measure(job.state.baseline, LEVELS[0], "baseline"))
+    return run if run.steps or not job.options.train_seconds else run.of(job.options.train_seconds)
 
 
-def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:
+def _screened(job: _Job, comparison: Comparison, context: Context) -> TaskFacts:
     """Compare the screened knobs if there is time. Return the task without values that change training."""
-    if host.state.bench.timeouts.starting <= SCREENING_START * PATIENCE:
-        host.observe(stage="comparing first steps")
-        comparison.screen(host.options.spaces(context)[LEVELS[0]])
+    if job.state.bench.timeouts.starting <= SCREENING_START * PATIENCE:
+        job.observe(stage="comparing first steps")
+        comparison.screen(job.options.spaces(context)[LEVELS[0]])
     found = (replace(item, value=None) if BY_NAME[item.knob].on_loader else item for item in comparison.left_out)
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 
 def _result(
-    host: _Host,
+    job: _Job,
     context: Context,
     comparison: Comparison,
     given_up: Sequence[str],
@@ -335,7 +335,7 @@ def _result(
     Raises:
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
     """
-    state, load = host.state, host.load()
+    state, load = job.state, job.load()
     state.rounds, slower = undisturbed(state.rounds)
     no_fork = state.bench.no_fork_reason
     warnings = (
@@ -346,21 +346,21 @@ def _result(
     )
     evidence = replace(
         evidence_of(state, context, dict.fromkeys((*state.spaces[LEVELS[-1]].left_out, *comparison.left_out))),
-        seconds=round(host.schedule.elapsed, 1),
+        seconds=round(job.schedule.elapsed, 1),
         partial=ended is not None,
         warnings=warnings,
         beside=notes.load_note(load),
         busy=load.is_busy,
-        run=host.whole_run,
+        run=job.whole_run,
     )
     answers = (partial_answers if ended else proven_answers)(state, tuple(state.spaces))
-    profile = profile_of(state, answers, context, evidence, recommended=host.options.level)
-    saved, note = file.save(host.path, profile)  # before the trials' processes are ended, which takes a moment
+    profile = profile_of(state, answers, context, evidence, recommended=job.options.level)
+    saved, note = file.save(job.path, profile)  # before the trials' processes are ended, which takes a moment
     cache = System().cache_folder()
     if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
-        keep_compiled(host.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)
+        keep_compiled(job.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)
     if isinstance(ended, Interrupted):
         raise Interrupted(ended.signal, saved) from ended
     if ended is not None:
         raise LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.") from ended
-    return Result(profile, saved, host.inventory, load, note)
+    return Result(profile, saved, job.inventory, load, note)

@@ -39,7 +39,7 @@ LOCK_NAME = "torch-autotune-trials.lock"
 def open_runner(
     target: Target, inventory: Inventory, seed: int, patience: float, observe: Observer = ignore
 ) -> Iterator[Runner]:
-    """Open a runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
+    """Open a runner for ``target`` while no other run times anything on this machine; all is removed afterwards.
 
     Args:
         target: the task file or script.

@@ -1,4 +1,4 @@
-"""Estimates how long the phases of a run take, and how much time each may have, by what the run knows so far."""
+"""Estimates how long the phases of a run take, and how much time each may have, by what is known so far."""
 
 from __future__ import annotations
 

@@ -40,27 +40,27 @@ class Schedule:
 
     @property
     def deadline(self) -> float:
-        """When measuring must end, on the clock."""
+        """Return when measuring must end, on the clock."""
         return self.started + self.uncounted + self.budget - FINISH_SECONDS
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start of the run."""
+        """Return the seconds since the start of the run."""
         return self.clock() - self.started
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline."""
+        """Return the seconds until the deadline."""
         return self.deadline - self.clock()
 
     @property
     def patience(self) -> float:
-        """Seconds without a sign of life that the baseline's first trial may take."""
+        """Return the seconds without a sign of life that the baseline's first trial may take."""
         return min(MOST_PATIENCE, max(LEAST_PATIENCE, BASELINE_SHARE * self.budget))
 
     @property
     def whole(self) -> float:
-        """Seconds from the start of the search to the deadline."""
+        """Return the seconds from the start of the search to the deadline."""
         return self.deadline - self.search_started
 
     def search_share(self, kept_back: float, ahead: float = 0.0) -> float:
@@ -141,8 +141,8 @@ class RunState:
             self.history = [each for each in self.history if each is trial or not each.outcome.measured]
             self.estimates = {trial.settings: trial.rate}
 
-    def take_stock(self) -> None:
-        """Find how long starting and trials take by the trials before the search, at least the baseline's."""
+    def estimate_durations(self) -> None:
+        """Estimate how long starts and trials take from the trials before the search, at least the baseline's."""
         plain = [trial for trial in self.history if trial.settings.compile == self.baseline.compile]
         starts = [trial.outcome.start_seconds for trial in plain if isinstance(trial.outcome, Completed)]
         self.start_seconds = max(starts, default=0.0)
@@ -160,22 +160,22 @@ class RunState:
 
     @property
     def baseline_rate(self) -> float:
-        """Best estimate of the baseline's rate in items per second; 0 before it is measured."""
+        """Return the best estimate of the baseline's rate in items per second; 0 before it is measured."""
         return typical_rate(self.rounds, BASELINE) or self.estimate(self.baseline)
 
     @property
     def best(self) -> Settings:
-        """The settings with the best estimate; the baseline before any is known."""
+        """Return the settings with the best estimate; the baseline before any is known."""
         return max(self.estimates, key=self.estimate, default=self.baseline)
 
     @property
     def noise(self) -> float:
-        """Relative standard deviation between trials of the same settings."""
+        """Return the relative standard deviation between trials of the same settings."""
         return trial_noise(self.history)
 
     @property
     def replicates(self) -> int:
-        """Replicates of the proof so far."""
+        """Return the number of replicates of the proof so far."""
         return max((turn.replicate for turn in self.rounds), default=0)
 
 

@@ -120,8 +120,8 @@ class Recorder:
     def turns(self, settings: tuple[Settings, ...]) -> tuple[tuple[float, ...], ...]:
         """Items per second of fresh residents, round by round."""
         named = {str(position): each for position, each in enumerate(settings)}
-        with self.bench.contest(named) as contest:
-            rows = [contest.round(BLOCK_SECONDS) for _ in range(ROUNDS)]
+        with self.bench.start_replicate(named) as replicate:
+            rows = [replicate.round(BLOCK_SECONDS) for _ in range(ROUNDS)]
         return tuple(tuple(row.get(name, 0.0) for name in named) for row in rows)
 
     def measure(self, settings: Settings) -> Outcome:

@@ -15,7 +15,7 @@ from autotune.decoding import decoded
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import KINDS, Completed, Outcome

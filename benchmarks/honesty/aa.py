@@ -93,8 +93,8 @@ def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterat
     same = dict.fromkeys(draws.NAMES, bench.baseline)
     with neighbour(load, seed=bench.seed):
         for _ in range(count):
-            with bench.contest(same) as contest:
-                yield [Turn(contest.round(BLOCK_SECONDS), contest.neighbours) for _ in range(rounds)]
+            with bench.start_replicate(same) as replicate:
+                yield [Turn(replicate.round(BLOCK_SECONDS), replicate.neighbours) for _ in range(rounds)]
 
 
 def encoded(turns: Sequence[Turn]) -> dict[str, Any]:

@@ -77,13 +77,13 @@ class Replayed:
         return Crashed("only proofs are replayed")
 
     @contextmanager
-    def contest(self, contenders: Mapping[str, Settings]) -> Iterator[Turns]:
+    def start_replicate(self, contenders: Mapping[str, Settings]) -> Iterator[Turns]:
         """Yield the next generation."""
         yield Turns(iter(self.left.popleft()), {role: self.roles[role] for role in contenders})
 
 
 class Turns:
-    """See `autotune.trial.parent.trial_bench.TrialContest`."""
+    """See `autotune.trial.parent.trial_bench.RunningReplicate`."""
 
     def __init__(self, turns: Iterator[Turn], roles: Mapping[str, str]) -> None:
         self.turns, self.roles, self.neighbours, self.cpu_wait = turns, roles, 0.0, 0.0

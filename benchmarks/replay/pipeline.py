@@ -68,7 +68,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
         settle=Comparison(own, lambda _: Compared(), context.inventory).settle,
     )
     state.add(first)
-    state.take_stock()
+    state.estimate_durations()
     search_race_prove(state)
     results = proven_answers(state, LEVELS)
     base = world.truth(own)
@@ -101,14 +101,14 @@ class Bench:
         return self.draws.trial(settings, give_up_below)
 
     @contextmanager
-    def contest(self, candidates: Mapping[str, Settings]) -> Iterator[Contest]:
+    def start_replicate(self, candidates: Mapping[str, Settings]) -> Iterator[Contest]:
         """Residents of all ``candidates``."""
         started = {name: self.draws.process(settings) for name, settings in candidates.items()}
         yield Contest({name: process for name, process in started.items() if process is not None})
 
 
 class Contest:
-    """See `autotune.trial.parent.trial_bench.TrialContest`."""
+    """See `autotune.trial.parent.trial_bench.RunningReplicate`."""
 
     neighbours = cpu_wait = 0.0
 

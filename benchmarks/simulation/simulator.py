@@ -17,7 +17,7 @@ import numpy as np
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import (
     Allocator,
     Backend,

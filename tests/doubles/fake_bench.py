@@ -81,7 +81,7 @@ class FakeBench:
         return math.exp(self.draw.gauss(0, self.noise[which]))
 
     @contextmanager
-    def contest(self, candidates: Mapping[str, Settings]) -> Iterator[FakeContest]:
+    def start_replicate(self, candidates: Mapping[str, Settings]) -> Iterator[FakeContest]:
         self.contests.append(dict(candidates))
         if len(self.contests) == self.interrupt_at[1]:
             raise Interrupted(15)
@@ -173,7 +173,7 @@ def make(
         rank=rank,
     )
     state.add(*history)
-    state.take_stock()
+    state.estimate_durations()
     return state
 
 

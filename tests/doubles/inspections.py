@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.inspect.verdict import CLOCKED, Inspection, Part, Place
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.proof import Proof, Round
 from benchmarks.simulation.simulator import context, inventory
 
-PLACES = {Part.LOOP: Place("log_metrics", "train.py", 41, 0.8), Part.LOADER: Place("__getitem__", "train.py", 12, 0.4)}
+PLACES = {
+    Part.LOOP: Place("log_metrics", "train.py", 41, 0.8),
+    Part.LOADER: Place("__getitem__", "train.py", 12, 0.4),
+}
 
 
 def roofline(overhead: float, compute: float, bandwidth: float, other: float = 0.0) -> dict[str, float]:
@@ -47,7 +50,7 @@ def gain(value: float, low: float | None = None, high: float | None = None) -> P
 
 
 def rounds(neighbours: float = 0.0, **gains: float) -> list[Round]:
-    """Six rounds in three generations that show ``gains`` over a step at 1000 items/s."""
+    """Six rounds in three replicates that show ``gains`` over a step at 1000 items/s."""
     rates = {"step": 1000.0} | {name: 1000.0 * value for name, value in gains.items()}
     return [Round(turn // 2, rates, neighbours) for turn in range(6)]
 

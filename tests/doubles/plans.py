@@ -23,7 +23,7 @@ TWO = Plan(
     ),
     environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **GLIBC_VARIABLES},
     command="torchrun --standalone --local-addr=127.0.0.1 --nproc-per-node=2 train.py",
-    exchange="gloo",
+    torchrun_backend="gloo",
 )
 GPU = Plan(
     Settings(threads=4, batch_size=256, pin_memory=True, precision="tf32", cudnn_benchmark=True, compile="default"),

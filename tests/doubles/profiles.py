@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.profiles import file, registry
 from autotune.profiles.format import Evidence, Failure, MachineType, Profile, Target
 from autotune.profiles.match import Here, Match

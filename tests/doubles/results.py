@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.probes.facts import Backend, Inventory
 from autotune.profiles.format import Evidence, Failure, LevelResult, Profile, machine_type
 from autotune.search.history import Trial
@@ -128,7 +128,7 @@ def crowded() -> Profile:
     return profile(levels=levels, recommended="max", evidence=evidence, target=replace(profile().target, name="t" * 99))
 
 
-def single_generation() -> Profile:
+def single_replicate() -> Profile:
     """An interrupted proof: the interval is open."""
     open_ended = LevelResult(SAFE, 2010.2, Proof(1.62, 0.0, math.inf, 0.95, 3), False)
     return profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), open_ended))

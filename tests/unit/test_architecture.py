@@ -19,11 +19,11 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
-class Room:
-    """One floor of the house: it may import itself and the floors below it.
+class Layer:
+    """One layer of the project: it may import itself and the layers below it.
 
     Names are relative to ``autotune``; ``name*`` is a package with all that is in it. ``libraries`` are those beside
-    the standard one; ``never`` is what the floors below would allow. ``prints``: text may go out from here.
+    the standard one; ``never`` is what the layers below would allow. ``prints``: text may go out from here.
     """
 
     modules: str
@@ -36,35 +36,35 @@ IMPURE = "os time random subprocess logging"
 
 # Lowest first. Of several rows that name a module, the first that names it without a star counts, else the first.
 # fmt: off
-HOUSE = (
-    Room("linux errors durations version environment decoding"),
-    Room("probes*",         "psutil pynvml platformdirs torch numpy", never="linux errors durations"),
-    Room("probes.torch_facts", "torch",                               prints=True),
-    Room("knobs*",          "torch",                                  never="subprocess logging"),
-    Room("stats*",          "",                                       never=f"{IMPURE} probes"),
-    Room("profiles*",       "yaml platformdirs fsspec",               never="subprocess torch"),
-    Room("launch.command launch", "",              never="subprocess torch"),
-    Room("runtime*",        "torch numpy mpi4py",                     never="subprocess"),
-    Room("runtime.session", "torch numpy",                            never="subprocess", prints=True),
-    Room("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
-    Room("runtime.entry*",  "torch",                                  never="subprocess", prints=True),
-    Room("inspect.verdict", "",                                       never=f"{IMPURE} trial runtime"),
-    Room("trial*",          "torch numpy psutil",         never="profiles launch", prints=True),
-    Room("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
-    Room("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
-    Room("report.notes",    "",                                       never=IMPURE),
-    Room("inspect.parts inspect.step_clock inspect.whole_run inspect", "torch", never="subprocess"),
-    Room("tuning.baseline tuning.events tuning.options tuning.machine tuning.runner tuning.state tuning", "filelock",
+LAYERS = (
+    Layer("linux errors durations version environment decoding"),
+    Layer("probes*",         "psutil pynvml platformdirs torch numpy", never="linux errors durations"),
+    Layer("probes.torch_facts", "torch",                               prints=True),
+    Layer("knobs*",          "torch",                                  never="subprocess logging"),
+    Layer("stats*",          "",                                       never=f"{IMPURE} probes"),
+    Layer("profiles*",       "yaml platformdirs fsspec",               never="subprocess torch"),
+    Layer("launch.command launch", "",              never="subprocess torch"),
+    Layer("runtime*",        "torch numpy mpi4py",                     never="subprocess"),
+    Layer("runtime.session", "torch numpy",                            never="subprocess", prints=True),
+    Layer("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
+    Layer("runtime.entry*",  "torch",                                  never="subprocess", prints=True),
+    Layer("inspect.verdict", "",                                       never=f"{IMPURE} trial runtime"),
+    Layer("trial*",          "torch numpy psutil",         never="profiles launch", prints=True),
+    Layer("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
+    Layer("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
+    Layer("report.notes",    "",                                       never=IMPURE),
+    Layer("inspect.parts inspect.step_clock inspect.epoch_end inspect", "torch", never="subprocess"),
+    Layer("tuning.baseline tuning.events tuning.options tuning.machine tuning.runner tuning.state tuning", "filelock",
          never="torch subprocess logging"),
-    Room("inspect*",        "",                                       never="torch subprocess logging"),
-    Room("tuning*",         "filelock",                               never="torch subprocess logging"),
-    Room("launch*",         "yaml",                                    never="torch"),
-    Room("report*",         "rich plotly",                            never=f"{IMPURE} torch", prints=True),
-    Room("report.live",     "rich"),
-    Room("export*",         "",                                       never=f"{IMPURE} torch"),
-    Room("cli_parsing cli_profiles cli __main__", "typer click rich",          never="torch", prints=True),
-    Room("autotune",        "torch"),
-    Room("tune"),
+    Layer("inspect*",        "",                                       never="torch subprocess logging"),
+    Layer("tuning*",         "filelock",                               never="torch subprocess logging"),
+    Layer("launch*",         "yaml",                                    never="torch"),
+    Layer("report*",         "rich plotly",                            never=f"{IMPURE} torch", prints=True),
+    Layer("report.live",     "rich"),
+    Layer("export*",         "",                                       never=f"{IMPURE} torch"),
+    Layer("cli_parsing cli_profiles cli __main__", "typer click rich",          never="torch", prints=True),
+    Layer("autotune",        "torch"),
+    Layer("tune"),
 )
 # fmt: on
 HEAVY = "torch optuna rich plotly fsspec"
@@ -139,7 +139,7 @@ def short(module: str) -> str:
     return module.removeprefix("autotune.")
 
 
-def names(row: Room, module: str, *, exactly: bool) -> bool:
+def names(row: Layer, module: str, *, exactly: bool) -> bool:
     """Return True if ``row`` names ``module``, by its own name or by that of its package."""
     for word in row.modules.split():
         if word.endswith("*") and not exactly and f"{short(module)}.".startswith(f"{word[:-1]}."):
@@ -150,25 +150,25 @@ def names(row: Room, module: str, *, exactly: bool) -> bool:
 
 
 @functools.cache
-def floor(module: str) -> int:
+def layer(module: str) -> int:
     """Return the number of the row of ``module``: the longest name that fits."""
-    for number, row in enumerate(HOUSE):
+    for number, row in enumerate(LAYERS):
         if names(row, module, exactly=True):
             return number
-    fitting = [number for number, row in enumerate(HOUSE) if names(row, module, exactly=False)]
-    assert fitting, f"{module} belongs to no room: add a row to the table"
-    return max(fitting, key=lambda number: len(HOUSE[number].modules.split("*")[0]))
+    fitting = [number for number, row in enumerate(LAYERS) if names(row, module, exactly=False)]
+    assert fitting, f"{module} belongs to no layer: add a row to the table"
+    return max(fitting, key=lambda number: len(LAYERS[number].modules.split("*")[0]))
 
 
 def complaint(module: str, target: str) -> str | None:
     """Return why ``module`` must not import ``target``; None if it may."""
-    row, top = HOUSE[floor(module)], target.partition(".")[0]
+    row, top = LAYERS[layer(module)], target.partition(".")[0]
     if top not in ("autotune", "tune"):
         allowed = top in sys.stdlib_module_names or top in row.libraries.split()
         return None if allowed and top not in row.never.split() else f"never imports {top}"
     if short(target).partition(".")[0] in row.never.split():
         return f"never imports {target}"
-    return None if target not in FILES or floor(target) <= floor(module) else f"{target} lies above it"
+    return None if target not in FILES or layer(target) <= layer(module) else f"{target} lies above it"
 
 
 def test_imports_point_down() -> None:
@@ -233,7 +233,7 @@ def test_only_rooms_with_a_mouth_print() -> None:
     for module in FILES:
         calls = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
         lines = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
-        assert not lines or HOUSE[floor(module)].prints, f"{FILES[module]} prints in lines {lines}"
+        assert not lines or LAYERS[layer(module)].prints, f"{FILES[module]} prints in lines {lines}"
 
 
 def test_functions_stay_small() -> None:

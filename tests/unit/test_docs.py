@@ -19,10 +19,10 @@ import yaml
 from autotune.cli import app
 from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Profile, Written
-from autotune.profiles.records import Refused, as_data, build
+from autotune.profiles.records import InvalidValue, as_data, build
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
@@ -284,7 +284,7 @@ def test_the_formats_example_is_part_of_a_profile() -> None:
     part, _lines = file.load(example)
     assert set(keys(part)) <= set(keys(whole_profile()))
     assert build(Profile, merged(whole_profile(), part)).recommended == part["recommended"]
-    with pytest.raises(Refused, match="recommended"):
+    with pytest.raises(InvalidValue, match="recommended"):
         build(Profile, merged(whole_profile(), {"recommended": "fast"}))
 
 

@@ -5,9 +5,9 @@
 
 `autotune run` uses this for several processes, and for MPI; one process it starts directly. Without MPI this process
 becomes just what ``python train.py ARGS`` starts (`startup`). Under mpiexec the script finds the variables that
-torchrun would set, and an error ends all processes: a rank that merely left would keep the others waiting for ever.
-Python tells nobody how a script ended before it tells MPI that this rank is done; so this process runs the script
-itself then (`as_main`).
+torchrun would set, and an error ends all processes: a rank that only exits would keep the others waiting for ever.
+Python ends MPI before it reports how a script ended. So under mpiexec this process runs the script itself
+(`as_main`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def torchrun_variables(api: Any) -> dict[str, str]:
 
 
 def _plain_line() -> list[str] | None:
-    """Return this process's command line without its own words; None if they do not stand as `command` writes them."""
+    """Return this process's command line without its own arguments; None if they are not as `command` writes them."""
     words, ours = sys.orig_argv, len(sys.orig_argv) - len(sys.argv) + 1
     return [*words[: ours - 2], *words[ours + 1 :]] if words[ours - 2] == "-m" else None
 
@@ -84,7 +84,7 @@ def _run_as_rank(backend: str, run: Callable[[], None]) -> None:
         os._exit(code)
     if code:
         as_main.flush()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # MPI's own last words
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides MPI's own message
         mpi.abort(code)
         os._exit(code)
 

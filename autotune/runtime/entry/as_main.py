@@ -17,8 +17,7 @@ OURS = (os.path.dirname(__file__), runpy.__file__, "<frozen runpy>")
 
 
 class Ended(NamedTuple):
-    """The end of a script by itself: the error that nobody caught, and its exit status, 0 to 255. An exit is no
-    error."""
+    """The end of a script: its uncaught error, and its exit status, 0 to 255. `sys.exit` is no error."""
 
     error: BaseException | None
     status: int
@@ -54,7 +53,7 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
 
 
 def ended(work: Callable[[], object]) -> Ended:
-    """Do ``work``; an error that nobody caught is printed, from the script's first frame on."""
+    """Do ``work``; print an uncaught error, from the script's first frame on."""
     try:
         work()
     except SystemExit as left:

@@ -35,11 +35,11 @@ from autotune.runtime.digests import Walk, digest
 
 LEAST_STEPS, MOST_STEPS = 16, 64
 MOST_SECONDS = 2.0
-"""So long the reference records at most, whatever the number of steps."""
+"""Seconds that the reference records at most, whatever the number of steps."""
 PAST_EPOCH = 2
 """Steps past the end of an epoch, or of the second one of a small data set."""
 MOST_TENSORS, MOST_ELEMENTS = 256, 512
-"""Of weights, so much is kept to compare them; a digest of all shows if bits are equal."""
+"""Elements of weights that are kept to compare them; a digest of all shows if bits are equal."""
 GRADIENTS = (2e-3, 1e-2, 2e-2)
 """Relative tolerances of the first steps' gradients if sums are made in another order: rounding grows with each step,
 a hundredfold within ten steps of a deep network."""
@@ -75,7 +75,7 @@ class Recording:
         rereads: False if the first batch, read again at the end, is another one.
         does: what reading samples does to this process beside reading.
         draws: whether reading samples draws random numbers.
-        objects: a class whose identity a worker does not keep; empty if batches hold plain data.
+        objects: a class whose instances a worker copies; empty if batches hold plain data.
     """
 
     batches: list[str] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Recorder:
     Args:
         optimizers: returns those that are trained with.
         buffers: returns the model's.
-        dataset: returns what is read; None if nobody knows.
+        dataset: returns what is read; None if it is not known.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Recorder:
         self.found.random = _random_states()
         self.found.objects = self.found.objects or walk.objects
 
-    def loses(self, loss: Tensor | None) -> None:
+    def records_loss(self, loss: Tensor | None) -> None:
         """Record the loss of a step."""
         self.found.losses.append(float("nan") if loss is None else float(loss))
 
@@ -259,7 +259,7 @@ def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Itera
 def _random(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
     odd = [name for name, state in theirs.random.items() if ours.random.get(name) != state]
     if odd:
-        yield "random", f"the random numbers of {' and '.join(odd)} go on otherwise"
+        yield "random", f"the random numbers of {' and '.join(odd)} differ afterwards"
 
 
 def _exact(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:

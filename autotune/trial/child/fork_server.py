@@ -32,7 +32,7 @@ import torch.multiprocessing  # noqa: F401  # so that scripts find its functions
 from torch.optim import Optimizer
 
 from autotune.decoding import decoded
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
@@ -108,7 +108,7 @@ class ForkServer:
         pid = os.fork()
         if pid:
             return pid
-        with launcher.last_words():
+        with launcher.exit_on_error():
             self.connection.close()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
@@ -179,7 +179,7 @@ class ForkServer:
             memory.remove()
         give_up = time.monotonic() + CLEAN_SECONDS
         while self.scratch.name.startswith(SCRATCH_PREFIX) and self.scratch.exists() and time.monotonic() < give_up:
-            # Other fork servers of the run remove it at the same time, and may trip over each other.
+            # Other fork servers of the run remove it at the same time, and one of them may fail.
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
@@ -199,14 +199,14 @@ class ScriptForkServer:
         self._isolation: Isolation | None = None
 
     def load(self) -> None:
-        """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
-        fork point, while this one guards it; or this one, whose trials run the script from its start.
+        """Run the script in a child. The process that can serve trials then answers the tuner: one at the fork point,
+        which this one guards; or this one, whose trials run the script from its start.
 
         A script that ends because it misses what torchrun sets is started again, as torchrun starts one process."""
-        message = self._first_word(self._run)
+        message = self._first_message(self._run)
         if message.get("needs_torchrun") and not self.script.ranked:
             self.script = replace(self.script, ranked=True)
-            message = self._first_word(self._run)
+            message = self._first_message(self._run)
         if "serves" in message:
             self._guard()
         elif "error" in message:
@@ -215,7 +215,7 @@ class ScriptForkServer:
             self._isolate()
             self._serve_from_start(decoded(TaskFacts, message))
 
-    def _first_word(self, run: Callable[[], None]) -> dict[str, Any]:
+    def _first_message(self, run: Callable[[], None]) -> dict[str, Any]:
         """Fork a child that does ``run`` as any script, and does not return. Return its first message, or how it ended
         without one."""
         news, self._news = os.pipe()
@@ -244,7 +244,7 @@ class ScriptForkServer:
         leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
 
     def _serve(self, facts: TaskFacts, skip: int = 0) -> None:
-        """Start trials from where the script stands now, ``skip`` loaders before its training loader. Return only in
+        """Start trials at the present place of the script, ``skip`` loaders before its training loader. Return only in
         trials, which the hooks report to."""
         self._send({"serves": True})
         os.close(self._news)
@@ -278,15 +278,14 @@ class ScriptForkServer:
         sys.exit()
 
     def serve_several(self, facts: TaskFacts) -> None:
-        """Serve trials of several processes from where the script first asks which of them it is; else from its
-        start."""
+        """Serve trials of several processes from where the script first reads its rank; else from its start."""
         self._isolate()
-        if self._isolation is not None and "serves" in self._first_word(partial(self._run_to_rank, facts)):
+        if self._isolation is not None and "serves" in self._first_message(partial(self._run_to_rank, facts)):
             self._guard()
         self._serve_from_start(facts)
 
     def _run_to_rank(self, facts: TaskFacts) -> None:
-        """Run the script until it asks for its rank, and serve trials there; leave if it cannot be forked, or ends."""
+        """Run the script until it reads its rank, and serve trials there; leave if it cannot be forked, or ends."""
 
         def serve() -> None:
             if why_not_fork() or probe_run.own_processes():
@@ -298,8 +297,8 @@ class ScriptForkServer:
         leave(self.hooks.listener.script_ended(ended))
 
     def _isolate(self) -> None:
-        """Keep what is done from now on from the user's world, in a process below this one; not if forks are unsafe,
-        for then each trial isolates itself."""
+        """Isolate all that follows from the user's files, in a process below this one; not if forks are unsafe: each
+        trial isolates itself then."""
         if why_not_fork() is None:
             if os.fork():
                 self._guard()
@@ -316,7 +315,7 @@ class ScriptForkServer:
 
 
 class _Leaves(Listener):
-    """Ends a script that trains though it has not asked for its rank."""
+    """Ends a script that trains without having read its rank."""
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Leave."""

@@ -40,7 +40,7 @@ DYING_SECONDS = 0.2
 
 
 class ProcessManager:
-    """Answers what the ranks of one trial would ask mpiexec (PMI-1), each from a thread, until this process ends.
+    """Answers the ranks of one trial in place of mpiexec (PMI-1), each in a thread, until this process ends.
 
     Args:
         size: how many ranks there will be. All must be forked before `serve`.
@@ -76,7 +76,7 @@ class ProcessManager:
             threading.Thread(target=self._serve, args=(ours,), name="autotune-pmi", daemon=True).start()
 
     def _serve(self, ours: socket.socket) -> None:
-        """Answer each line of one rank with one line. A rank that is gone is the launcher's business."""
+        """Answer each line of one rank with one line. The launcher handles a rank that is gone."""
         with contextlib.suppress(OSError), ours.makefile("rb") as lines:
             for line in lines:
                 words = (word.partition("=") for word in line.decode(errors="replace").split())
@@ -125,7 +125,7 @@ class Launcher:
             os.chdir(self.folder)
         else:
             self._enter_script()
-        shm.sign(self.folder)  # its shared memory and temporary files are its own
+        shm.mark_names(self.folder)  # its shared memory and temporary files are its own
         os.environ["TMPDIR"] = str(self.folder)
         tempfile.tempdir = None
         if self.world > 1 or (self.request.script is not None and self.request.script.ranked):
@@ -140,7 +140,7 @@ class Launcher:
         return self._wait()
 
     def _enter_script(self) -> None:
-        """Load the script in a new process, and put it into a world of its own, with what the tuner knows of it now."""
+        """Load the script in a new process, and isolate it, with the facts that the tuner has of it now."""
         from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
         script, facts = self.request.script, self.request.facts
@@ -157,7 +157,7 @@ class Launcher:
         if pid := os.fork():
             self.ranks[pid] = rank
             return
-        with last_words():
+        with exit_on_error():
             process_tree.die_with_parent()
             if os.getppid() != parent:
                 os._exit(1)
@@ -208,8 +208,8 @@ class Launcher:
 
 
 @contextlib.contextmanager
-def last_words() -> Iterator[None]:
-    """End a forked process if an error leaves it, but for one that resumes a script below it."""
+def exit_on_error() -> Iterator[None]:
+    """End a forked process if an error leaves it, except `Resume`, which continues the script."""
     try:
         yield
     except Resume:

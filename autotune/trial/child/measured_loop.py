@@ -1,4 +1,4 @@
-"""A training loop whose steps are counted and timed, whoever makes them: the tuner itself, or the user's script.
+"""A training loop whose steps are counted and timed. The tuner itself makes them, or the user's script.
 
 What measures is a generator that yields wherever one training step is to be made. So the same code measures a step that
 the tuner calls and a step of a script that has its own loop.
@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from autotune.knobs.optimizer_impl import parameters_of
-from autotune.probes import processes
+from autotune.probes import cpu_time
 from autotune.probes.system import System
 from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
@@ -40,7 +40,7 @@ MOST_REPEATS = 3
 
 
 class CpuContention:
-    """Counts from its construction on, over the processors that this process may run on.
+    """Measures CPU time of others from its construction on, on the processors that this process may use.
 
     What is below ``root`` (the launcher of a trial: all ranks and loader workers) is its own, and so is ``root``. Only
     these processes are looked at: all of a large machine would take too long.
@@ -54,37 +54,37 @@ class CpuContention:
         """Return what others took since construction; nothing if it cannot be read.
 
         Returns:
-            The share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
-            other processes ran, or the hypervisor ran other guests. A neighbour that yields takes nothing from it. And
+            The CPU wait share, 0..1: the training's threads were ready and waited while other processes ran, or the
+            hypervisor ran other guests. A neighbour that yields takes nothing from it. And
             the processors that other processes and the hypervisor's other guests kept busy, on average.
         """
         before, (now, waits) = self._before, self._now()
         if before is None or now is None or now.clock <= before.clock:
             return 0.0, 0.0
         seconds = now.clock - before.clock
-        others, stolen = processes.taken(before, now, now.cpus)
+        others, steal = cpu_time.taken(before, now, now.cpus)
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
-        others = max(0.0, others - len(self._own()) * processes.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
+        others = max(0.0, others - len(self._own()) * cpu_time.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
         waited = sum(wait - self._waits_before.get(thread, 0.0) for thread, wait in waits.items()) / seconds
-        missed = min(others, waited) if waits else others
-        return min(1.0, (missed + stolen) / now.cpus), others + stolen
+        waited = min(others, waited) if waits else others
+        return min(1.0, (waited + steal) / now.cpus), others + steal
 
     def _own(self) -> list[int]:
         return process_tree.tree(self.root) if process_tree.LISTS_CHILDREN else [self.root]
 
-    def _now(self) -> tuple[processes.CpuTime | None, dict[str, float]]:
+    def _now(self) -> tuple[cpu_time.CpuTime | None, dict[str, float]]:
         """Return the CPU time so far, and the seconds that each thread of our own has waited for a processor; no
-        threads if the kernel does not know that."""
+        threads if the kernel does not count that."""
         waits = dict[str, float]()
         for pid in (own := self._own()):
             for thread in self._system.list(f"/proc/{pid}/task"):
                 if (text := self._system.read(f"/proc/{pid}/task/{thread}/schedstat")) is not None:
                     waits[thread] = int(text.split()[1]) / 1e9
-        return processes.cpu_time(self._system, processes.processes(self._system, own), self.root), waits
+        return cpu_time.cpu_time(self._system, cpu_time.processes(self._system, own), self.root), waits
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until ``device`` has done what it was given."""
+    """Wait until ``device`` has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -123,7 +123,7 @@ def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any
 
 @dataclass(frozen=True)
 class Tuner:
-    """The tuner as a rank sees it. Only rank 0 talks to it while all goes well."""
+    """The connection of a rank to the tuner. Only rank 0 uses it, unless something is wrong."""
 
     connection: UnixConnection
     rank: int
@@ -134,12 +134,12 @@ class Tuner:
             self.connection.send({"event": event, **content})
 
     def report(self, report: TrialReport) -> None:
-        """Send the report of a trial: rank 0's, and any that says that something is wrong."""
+        """Send the report of a trial: rank 0's, and any that reports an error."""
         if self.rank == 0 or report.error is not None or report.not_applied:
             self.connection.send({"event": "report", "rank": self.rank, "report": asdict(report)})
 
     def wanted_seconds(self) -> float | None:
-        """Return the seconds of the block that the tuner asks for next; None if it asks for none."""
+        """Return the seconds of the block that the tuner requests next; None if it requests none."""
         if self.rank != 0:
             return None
         message, _ = self.connection.receive()
@@ -162,7 +162,7 @@ class MeasuredLoop:
         step_items: items of the last step, on this rank.
         between: seconds of other work in the present step, such as an evaluation between epochs; None if it has none.
         batch: the only one, if the loader is left out.
-        loader: prepared; None if nobody knows it.
+        loader: prepared; None if it is not known.
         over: True if no further step will come.
         on_batch: called with each batch that is read, in trials that record their first steps.
     """
@@ -186,11 +186,11 @@ class MeasuredLoop:
         self._last_sign_at = time.perf_counter()
 
     def made_step(self, items: float, loss: Tensor | None = None, *, skipped: bool = False) -> None:
-        """Book one training step.
+        """Count one training step.
 
         Args:
             items: that this rank trained on.
-            loss: their mean loss, detached; None if nobody knows.
+            loss: their mean loss, detached; None if it is not known.
             skipped: by the gradient scaler, so that its items do not count.
         """
         if loss is not None:
@@ -232,7 +232,7 @@ class MeasuredLoop:
         return digest([parameter.detach() for parameter in parameters_of(*self.trained_with())])
 
     def last_loss(self) -> Tensor | None:
-        """Return the mean loss of the last step, over all processes; None if nobody knows it."""
+        """Return the mean loss of the last step, over all processes; None if it is not known."""
         return None if self._last is None else self._over_ranks(self._last)
 
     def checked_losses(self) -> tuple[float, ...]:
@@ -248,11 +248,11 @@ class MeasuredLoop:
         return total / self.session.world_size
 
     def leave_out(self) -> None:
-        """From now on, steps go without the part that the trial leaves out."""
+        """Make steps without the part that the trial leaves out, from now on."""
         if self.spec.without is Without.UPDATE:
             for optimizer in self.session.optimizers:
                 optimizer.step = _no_update  # type: ignore[method-assign]
-        elif self.spec.without is Without.EXCHANGE and self.session.sync is not None:
+        elif self.spec.without is Without.GRADIENT_SYNC and self.session.sync is not None:
             self.session.sync.stopped = True
 
     def goes_on(self) -> None:

@@ -81,26 +81,26 @@ def warm_up(loop: MeasuredLoop) -> Steps[Measurement]:
 
 
 def _is_primed(loop: MeasuredLoop, steps: int, seconds: float) -> bool:
-    """Return whether the loader's first queue is consumed and torch's first-step work is over."""
+    """Return True if the loader's first queue is consumed and torch's first-step work is over."""
     settings = loop.spec.settings
     queue = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
     return steps >= MIN_WARMUP_STEPS and seconds >= MIN_WARMUP_SECONDS and loop.batches >= queue
 
 
 def _is_steady(paces: list[float]) -> bool:
-    """Return whether the last blocks agree with those before; fewer are compared if a step takes long."""
+    """Return True if the last blocks agree with those before; fewer are compared if a step takes long."""
     slow = bool(paces) and paces[-1] >= SLOW_STEP_SECONDS
     return is_steady(paces, STEADY_BLOCKS - slow)
 
 
 def _is_out_of_time(spec: TrialSpec, steps: int, seconds: float) -> bool:
-    """Return whether the cap is reached. A resident's slow steps need few, since its settings were measured before."""
+    """Return True if the cap is reached. A resident trial needs few steps: its settings were measured before."""
     slow = seconds / max(1, steps) > SLOW_STEP_SECONDS
     return seconds >= spec.warmup_seconds and steps >= (1 if slow and spec.resident else MIN_WARMUP_STEPS)
 
 
 def _is_lost(loop: MeasuredLoop, paces: list[float]) -> bool:
-    """Return whether two steps in a row are far below the bar: no warm-up makes up for that."""
+    """Return True if two steps in a row are far below the bar: no warm-up makes up for that."""
     if loop.spec.give_up_below <= 0 or len(paces) < 2:
         return False
     bar = loop.step_items * loop.session.world_size / loop.spec.give_up_below
@@ -120,7 +120,7 @@ def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
     blocks: list[Block] = []
     found = None
     if loop.spec.inspect:
-        module, _, name = loop.spec.inspect.partition(":")  # of a room above this one
+        module, _, name = loop.spec.inspect.partition(":")  # of a package above this one
         found = yield from getattr(importlib.import_module(module), name)(loop, pace)
     elif loop.spec.resident:
         yield from _on_demand(loop, pace)
@@ -157,7 +157,7 @@ def _until_enough(loop: MeasuredLoop, pace: float) -> Steps[list[Block]]:
 
 
 def _on_demand(loop: MeasuredLoop, pace: float) -> Steps[None]:
-    """Measure a block whenever the tuner asks, until it asks no more. The tuner gets them one by one."""
+    """Measure a block at each request of the tuner, until it stops. The tuner gets them one by one."""
     tuner = loop.tuner
     tuner.send("ready")
     while steps := loop.agree(loop.steps_for(seconds, pace) if (seconds := tuner.wanted_seconds()) is not None else 0):
@@ -184,7 +184,7 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
         loop.on_batch = recorder.takes
         for _ in range(steps):
             yield
-            recorder.loses(loop.last_loss())
+            recorder.records_loss(loop.last_loss())
             if loop.over or (not exact and time.perf_counter() - since > first_steps.MOST_SECONDS):
                 break
         ours = recorder.finish()
@@ -240,7 +240,7 @@ class StepRecorder:
             self._gradients.append(first_steps.norm(p.grad for p in parameters_of(optimizer)))
 
     def is_enough(self) -> bool:
-        """Return whether each optimizer that is held has stepped, and the first one often enough."""
+        """Return True if each optimizer that is held has stepped, and the first one often enough."""
         all_stepped = all(id(optimizer) in self._stepped for optimizer in self._loop.trained_with())
         return all_stepped and len(self._batches_at) >= EVIDENCE_STEPS
 

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.decoding import decoded
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.sharing import Passing
@@ -68,7 +68,7 @@ MAYBE_OWN_PROCESSES = " (it started processes of its own; training in those cann
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
-    """Return whether ``error``, which ended a script, may be that a variable is missing that torchrun sets."""
+    """Return True if ``error``, which ended a script, may be that a variable is missing that torchrun sets."""
     if isinstance(error, KeyError):
         return bool(error.args) and error.args[0] in torchrun.variables(port=1)
     return isinstance(error, TypeError | ValueError) and any(text in str(error) for text in NO_VARIABLE)
@@ -87,7 +87,7 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
     Args:
         script: the user's.
         hooks: report what the script trains with.
-        asks_for_rank: called once, when the script first looks for what torchrun sets, before it finds it or not.
+        asks_for_rank: called once, before the script first reads a variable that torchrun sets.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
     os.environ.update(script.variables)
@@ -134,21 +134,21 @@ def _imported(script: Script) -> Iterator[str]:
 
 
 def _is_own(script: Script, name: str) -> bool:
-    """Return whether a module lies beside the script: it may do anything when it is imported."""
+    """Return True if a module is beside the script: it may do anything when it is imported."""
     top = name.partition(".")[0]
     folders = (script.path.parent, os.getcwd())
     return any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in ("", ".py"))
 
 
 class ProbeRun(Listener):
-    """Looks at the script until it trains.
+    """Observes the script until it trains.
 
     Args:
         script: the user's.
         hooks: report what it does.
-        serve: called in the process that stands at the fork point. It returns in trials only, to whose listener the
+        serve: called in the process at the fork point. It returns in trials only, to whose listener the
             hooks report from then on.
-        send: sends the guard of this process an error, or the facts of the script if nobody stands at the fork point.
+        send: sends the guard of this process an error, or the facts of the script if no process is at the fork point.
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
     """
 
@@ -167,7 +167,7 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
-        self._pass: weakref.ref[Pass] | None = None
+        self._pass: weakref.ref[ProbedPass] | None = None
         self._steps = self._backwards = self._batches = 0
         self._all_steps = self._all_backwards = 0
         self._trained_at = 0.0
@@ -186,7 +186,7 @@ class ProbeRun(Listener):
             if self._is_trial_from_here():
                 return self.hooks.listener.iterates(loader, begin)
             self.seen.begin(loader)
-        passing = Pass(self.hooks, begin(), self.takes)
+        passing = ProbedPass(self.hooks, begin(), self.takes)
         self._pass = weakref.ref(passing)
         return passing
 
@@ -301,7 +301,7 @@ class ProbeRun(Listener):
         leave()
 
 
-class Pass(Passing):
+class ProbedPass(Passing):
     """One pass over a loader that the probe run looks at; ``over`` is True once it has come to its end."""
 
     def __init__(self, hooks: Hooks, inner: Iterator[Any], takes: Callable[[Any], Any]) -> None:
@@ -317,7 +317,7 @@ class Pass(Passing):
 
 
 def is_training(hooks: Hooks) -> bool:
-    """Return whether the script may be training now: gradients are recorded, and there is an optimizer."""
+    """Return True if the script may be training now: gradients are recorded, and there is an optimizer."""
     return torch.is_grad_enabled() and bool(hooks.optimizers)
 
 

@@ -14,18 +14,18 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
-from autotune.knobs.task import LeftOut, TaskFacts
+from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.task import batch_length, trained_facts
 
 OUR_ONE = "01"
-"""Means one thread, and can be told from a 1 that the script sets itself."""
+"""Means one thread, and differs from a 1 that the script sets itself."""
 BY_SCRIPT, BY_USER = "the script sets its threads itself", "OMP_NUM_THREADS in your environment sets them"
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
-"""What a training step of a script is known by: the first of them that it has."""
+"""What a script's training steps are counted by: the first of them that it has."""
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
-INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
+INSTEAD = "; tuned.prepare() or a task file lets several processes be tried"
 MODEL_FREE = "the script calls no module that an optimizer trains"
 GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
 """Words of code that makes a process group, or reads how many processes there are."""
@@ -36,9 +36,9 @@ class Seen:
     """All that a script has trained with so far.
 
     Attributes:
-        hooks: know its optimizers, whether it compiles by itself, and the threads that it asks PyTorch for.
+        hooks: know its optimizers, whether it compiles by itself, and the threads that it sets.
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
-        known_by: what its training steps are known by.
+        known_by: what its training steps are counted by.
         loader: the one that it trains on.
         reads: fingerprint of the loader before it was read: a data set may open its file when it is.
         batch: the first of that.
@@ -85,7 +85,7 @@ def why_not_several(seen: Seen, device: str) -> str | None:
     if loader is None:
         return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
     if isinstance(loader.dataset, IterableDataset) or loaders.length(loader.dataset) is None:
-        return "nothing tells how many samples of a stream each process would take" + INSTEAD
+        return "nothing shows how many samples of a stream each process would take" + INSTEAD
     if not counts_samples(seen):
         return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD
     if (loaders.stated_batch(loader) or 1) % 2:
@@ -96,7 +96,7 @@ def why_not_several(seen: Seen, device: str) -> str | None:
 
 
 def _names_a_group() -> bool:
-    """Return whether any loaded module, but for PyTorch, this project and Python's own, names process groups."""
+    """Return True if any loaded module, but for PyTorch, this project and Python's own, names process groups."""
     own = ("torch", "autotune", *sys.stdlib_module_names)
     loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] not in own]
     files = {str(getattr(module, "__file__", None)) for module in loaded}
@@ -109,7 +109,7 @@ def _names_a_group() -> bool:
 
 
 def counts_samples(seen: Seen) -> bool:
-    """Return whether a batch is as long as the loader's batch size; else nobody can count its items."""
+    """Return True if a batch is as long as the loader's batch size; else its items cannot be counted."""
     return seen.loader is not None and batch_length(seen.batch) == loaders.stated_batch(seen.loader)
 
 
@@ -143,7 +143,7 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
 
 
 def _threads(seen: Seen) -> tuple[int | None, str]:
-    """Return the threads that somebody has chosen, and who; None if that is left to PyTorch."""
+    """Return the threads that were chosen, and by whom; None if PyTorch chooses them."""
     if seen.hooks.threads is not None:
         return seen.hooks.threads, BY_SCRIPT
     stated, who = os.environ.get("OMP_NUM_THREADS", OUR_ONE), BY_SCRIPT

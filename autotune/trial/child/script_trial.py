@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.knobs.allocator import raise_mmap_threshold
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.runtime.entry import as_main
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.processes import agreed, of_rank_zero
@@ -45,12 +45,12 @@ class LoadedScript:
 
     Attributes:
         script: the user's.
-        facts: what the tuner knows of it.
+        facts: of it, as the tuner has them.
         skip: how many loaders it will iterate before the training loader.
-        isolation: of this process, which keeps what the script does from the user's world; None if each trial
+        isolation: of this process, which keeps the script from the user's files; None if each trial
             isolates itself, as a new process.
         hooks: of this process.
-        numbers: state of Python's random numbers where the script stands: a fork seeds them anew. None if every trial
+        numbers: state of Python's random numbers at the fork point: a fork seeds them anew. None if every trial
             runs the script from its start.
     """
 
@@ -62,7 +62,7 @@ class LoadedScript:
     numbers: tuple[Any, ...] | None = None
 
     def enter(self, folder: Path) -> None:
-        """Isolate a trial from the user's world, and from other trials. Its ``folder`` is in the study's scratch."""
+        """Isolate a trial from the user's files, and from other trials. Its ``folder`` is in the study's scratch."""
         if self.isolation is not None:
             self.isolation.nest(folder)
         else:
@@ -72,7 +72,7 @@ class LoadedScript:
         """Train, and measure or record; returns the exit code of a script that came to its end before the trial did.
 
         Raises:
-            Resume: to the script, which stands at its fork point and trains on.
+            Resume: to the script, which trains on from its fork point.
         """
         facts, shared = self.facts, None
         if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
@@ -133,7 +133,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         return _Passes(self, lambda: self.hooks.unseen(begin))
 
     def _trains_on(self, loader: DataLoader[Any]) -> bool:
-        """Return whether ``loader`` is the first that the script iterates in training, or one built like it."""
+        """Return True if ``loader`` is the first that the script iterates in training, or one built like it."""
         if not is_training(self.hooks):
             return False
         if self.loader is None and self._skip > 0:
@@ -145,7 +145,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         return True
 
     def goes_backward(self, loss: Tensor) -> None:
-        """Add up the losses of a step. A step may take long: it may hold twenty of them."""
+        """Add up the losses of a step. A step may have many, and take long."""
         if self._known_by != BATCHES:
             self._begin()
         if self._measured is None:

@@ -3,7 +3,7 @@
 Other containers may share the folder (``--ipc=host``, or the containers of a pod), and a pid in a name may be one of
 theirs. So only what is proven to be a trial's is removed:
 
-* names with the trial's mark, which `sign` has Python put into the names that it gives in the trial's processes;
+* names with the trial's mark, which `mark_names` has Python put into the names that it gives in the trial's processes;
 * names that MPICH makes from the name of the trial's MPI job, which is that mark;
 * files that a process of the trial had mapped when it was ended, and whose name has its pid.
 
@@ -69,7 +69,7 @@ class Segments:
         marks = f"psm_{own}", f"sem.mp-{own}", *mpi_segments(self.folder)
         with contextlib.suppress(OSError):
             for entry in os.scandir(FOLDER):
-                with contextlib.suppress(OSError):  # somebody else was quicker, or it is another user's
+                with contextlib.suppress(OSError):  # another process was quicker, or it is another user's
                     if entry.name.startswith(marks) or (entry.name, entry.inode()) in self.held:
                         os.unlink(entry.path)
 
@@ -93,7 +93,7 @@ def remove_abandoned() -> None:
                 os.close(folder)
 
 
-def sign(folder: Path) -> None:
+def mark_names(folder: Path) -> None:
     """Mark all names that Python gives to shared memory from now on, here and in forked children, as those of the trial
     in ``folder``."""
     if not process_tree.LINUX:
@@ -107,12 +107,12 @@ def sign(folder: Path) -> None:
 
 
 def is_tracker(pid: int) -> bool:
-    """Return whether the process is one of Python's resource trackers."""
+    """Return True if the process is one of Python's resource trackers."""
     return any(word.startswith(b"from multiprocessing.resource_tracker import main") for word in _command_line(pid))
 
 
 def is_manager(pid: int) -> bool:
-    """Return whether the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
+    """Return True if the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
     return _command_line(pid)[0] == b"torch_shm_manager"
 
 

@@ -1,4 +1,4 @@
-"""The user's task file: loaded, with the defaults filled in, and what the tuner learns of it."""
+"""The user's task file: loaded, with the defaults filled in, and the facts that the tuner reads from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from autotune.knobs.convolutions import has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.stated import DEFAULT_BATCH, LOADER_FACTS, no_knob
-from autotune.knobs.task import Fingerprint, TaskFacts
+from autotune.knobs.task_facts import Fingerprint, TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length
 from autotune.runtime.shards import shard
@@ -216,7 +216,7 @@ def trained_facts(
 ) -> dict[str, Any]:
     """Return the facts of `TaskFacts` that follow from what is trained, whether a task file or a script made it.
 
-    The first optimizer's class counts. ``dataset`` is None if nobody knows it; ``reads`` is its loader's fingerprint.
+    The first optimizer's class counts. ``dataset`` is None if it is not known; ``reads`` is its loader's fingerprint.
     """
     size, variation = sample_size(dataset) if dataset is not None else (0, 1.0)
     first = optimizers[0] if optimizers else None
@@ -240,7 +240,7 @@ def trained_facts(
 
 
 def has_convolutions(model: nn.Module, device: str) -> bool:
-    """Return whether a knob acts on the model's convolutions: memory layout on images, cuDNN on volumes too."""
+    """Return True if a knob acts on the model's convolutions: memory layout on images, cuDNN on volumes too."""
     volumes = any(isinstance(module, nn.Conv3d) for module in model.modules())
     return has_image_convolutions(model) or (volumes and device == "cuda")
 

@@ -1,4 +1,4 @@
-"""Nothing happens to the user's world in a trial: takes the better way that this system permits."""
+"""Isolates a process in the better of the two ways that this system permits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.trial.isolation.private import KERNEL, SERVICES, Nest, below, defa
 NEW_NETWORK = 0x40000000
 SET_FLAGS, UP = 0x8914, 1
 NOBODY = "http://127.0.0.1:9"
-"""Where no proxy is: programs that are told to call others through it call nobody."""
+"""An address without a proxy: programs that use it as theirs reach no other machine."""
 PROGRAMS_CALL = (
     "in trials, programs that the script starts and libraries in C can reach the network without a proxy ({})"
 )
@@ -31,7 +31,7 @@ FIRST_FILE = 3
 
 @dataclass(frozen=True)
 class Isolation:
-    """The isolation of this process and its children from the user's world.
+    """The isolation of this process and its children from the user's files and the network.
 
     Attributes:
         way: name of the way taken.
@@ -61,7 +61,7 @@ class Isolation:
 
 
 def isolate(scratch: Path, *, network: bool = False) -> Isolation:
-    """From now on, what this process and its children write does not land where the user would find it.
+    """Keep what this process and its children write from now on away from the user's files.
 
     Call it in a process of one thread that is not the tuner's, in the user's working folder, before the user's code
     runs. It works there afterwards, or in a folder that looks like it. Everything but ``scratch`` is gone with the last
@@ -104,7 +104,7 @@ def _leave_network() -> None:
 
 
 def _proxies() -> dict[str, str]:
-    """Return the variables by which most programs call nobody but this machine."""
+    """Return the variables by which most programs reach no other machine."""
     found = dict.fromkeys(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy"), NOBODY)
     found["no_proxy"] = "localhost,127.0.0.1,::1"
     return found | {name.upper(): value for name, value in found.items()}
@@ -114,7 +114,7 @@ def _reopen_files(name_of: Callable[[str], str | None]) -> None:
     """Open regular files of the script again, by their names and at their positions.
 
     Descriptors that a fork copies share one position, so that the first trial would move it for the next; and writes
-    through them land where the fork server had the file.
+    through them go to the fork server's file.
 
     Args:
         name_of: the name that a file has now, from the name that it had; None leaves it alone.

@@ -1,7 +1,7 @@
 """The first way: a mount namespace in which overlays cover all that can be written to.
 
-A process takes one directly where it may (root), else through a user namespace of its own. What is written goes to a
-filesystem in memory with a bound, the room, and is gone with the last process.
+A process takes one directly if it may (root), else through a user namespace of its own. What is written goes to
+a tmpfs of limited size, and is gone with the last process.
 
 An overlay is mounted over each filesystem and over each folder of the root folder. In a user namespace, the kernel
 refuses an overlay of a folder with mounts inside (it would show what they hide): such a folder can only be read, as the
@@ -27,8 +27,8 @@ NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000
 READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC, REMOUNT, MOVE = 1, 2, 4, 8, 32, 8192
 NO_ATIME, NO_DIR_ATIME, BIND, RECURSIVE, PRIVATE, RELATIVE_ATIME = 1024, 2048, 4096, 16384, 1 << 18, 1 << 21
 DETACH = 2
-ROOM = "room"
-"""The folder in scratch or in the trial's own where a room is mounted. It is empty when seen from outside."""
+TMPFS = "room"
+"""The folder in scratch or in the trial's own where a tmpfs is mounted. It is empty when seen from outside."""
 TEMPORARY = ("/tmp", "/var/tmp")
 ALL_USERS = 2**32 - 1
 _SHARED_SEGMENT = re.compile(r"(?:sem\.|psm_|torch_|__KMP_|mpich_|nccl-|cuda|pym-)")
@@ -53,14 +53,14 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         mounts = shared | mounts
     os.chdir(scratch)
     try:
-        world = World(scratch, ROOM, size, mounts)
-        world.check(str(origin))
-        world.build()
-        _mount(ROOM, f"{scratch}/{ROOM}", None, MOVE)
-        _mount("none", f"{scratch}/{ROOM}", "tmpfs", READ_ONLY, "size=4k,mode=000")  # hides it
+        view = Overlays(scratch, TMPFS, size, mounts)
+        view.check(str(origin))
+        view.build()
+        _mount(TMPFS, f"{scratch}/{TMPFS}", None, MOVE)
+        _mount("none", f"{scratch}/{TMPFS}", "tmpfs", READ_ONLY, "size=4k,mode=000")  # hides it
     except OSError:
         with contextlib.suppress(OSError):
-            _detach(ROOM)
+            _detach(TMPFS)
         raise
     finally:
         os.chdir(origin)
@@ -71,11 +71,11 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         linux.call("unshare", NEW_MOUNTS)
         _keep_mounts_private()
         os.chdir(scratch)
-        _detach(ROOM)  # what hides it
-        own = f"{folder.relative_to(scratch)}/{ROOM}"
-        World(scratch, own, size, mounts, world).build()
-        for room in (own, ROOM):
-            _detach(room)  # overlays keep what they need of it
+        _detach(TMPFS)  # what hides it
+        own = f"{folder.relative_to(scratch)}/{TMPFS}"
+        Overlays(scratch, own, size, mounts, view).build()
+        for tmpfs in (own, TMPFS):
+            _detach(tmpfs)  # overlays keep what they need of it
         os.chdir(before)
         return lambda path: None if below(path, (str(scratch),)) else path
 
@@ -100,7 +100,7 @@ def _take_namespace() -> bool:
 
 def _shared_folders(origin: Path) -> Iterator[str]:
     """Yield folders of other users that this one may write to. They need overlays of their own: inside another, they
-    would have to be copied with their owner, whom the user namespace does not know."""
+    would have to be copied with their owner, who does not exist in the user namespace."""
     places = [origin, *origin.parents, Path.home(), *map(Path, TEMPORARY)]
     for folder in dict.fromkeys(str(each.resolve()) for each in places):
         private = folder != "/" and treatment(folder) is Treatment.PRIVATE
@@ -108,47 +108,47 @@ def _shared_folders(origin: Path) -> Iterator[str]:
             yield folder
 
 
-class World:
-    """A copy of the user's world, but every write lands in a room. It is made in the folder ``scratch``.
+class Overlays:
+    """A view of all files, in the folder ``scratch``, whose writes go to a tmpfs.
 
     Args:
         scratch: stays the real one.
-        room: the folder in scratch where the room is mounted.
+        tmpfs: the folder in scratch where the tmpfs is mounted.
         size: bytes that it takes.
-        mounts: what the user's world consists of, by their points.
-        before: the world that the script has written to before the fork; None for the script itself.
+        mounts: all that are shown, by their points.
+        before: the view that the script has written to before the fork; None for the script itself.
 
     Attributes:
-        seen: folder in the room that shows what was seen before.
-        layers: {point: folder in the room that takes what is written there}, of the overlays made so far.
+        seen: folder in the tmpfs that shows what was seen before.
+        layers: {point: folder in the tmpfs that takes what is written there}, of the overlays made so far.
     """
 
     def __init__(
-        self, scratch: Path, room: str, size: int, mounts: Mapping[str, Mount], before: World | None = None
+        self, scratch: Path, tmpfs: str, size: int, mounts: Mapping[str, Mount], before: Overlays | None = None
     ) -> None:
-        self.scratch, self.room, self.mounts, self.before = str(scratch), room, mounts, before
-        self.seen = f"{room}/seen"
+        self.scratch, self.tmpfs, self.mounts, self.before = str(scratch), tmpfs, mounts, before
+        self.seen = f"{tmpfs}/seen"
         self.layers: dict[str, str] = {}
-        os.makedirs(room, exist_ok=True)
-        _mount("tmpfs", room, "tmpfs", NO_DEVICES, f"size={size},mode=755")
+        os.makedirs(tmpfs, exist_ok=True)
+        _mount("tmpfs", tmpfs, "tmpfs", NO_DEVICES, f"size={size},mode=755")
         self._in_user_namespace = _in_user_namespace()
         if self._in_user_namespace:
-            _check_attributes(room)
+            _check_attributes(tmpfs)
         for part in ("seen", "upper", "work", "lower"):
-            os.mkdir(f"{room}/{part}")
+            os.mkdir(f"{tmpfs}/{part}")
         _mount("/", self.seen, None, BIND | RECURSIVE)
 
     def check(self, folder: str) -> None:
         """Raise `OSError` if an overlay cannot cover ``folder``."""
         if folder == "/":
             raise OSError("the working folder is the root folder, which an overlay cannot cover")
-        self._overlay([self.seen + folder], f"{self.room}/lower")
-        _detach(f"{self.room}/lower")
+        self._overlay([self.seen + folder], f"{self.tmpfs}/lower")
+        _detach(f"{self.tmpfs}/lower")
 
     def build(self) -> None:
         """Cover everything."""
         if self.mounts["/"].treatment is Treatment.PRIVATE:
-            self._open_up("/")
+            self._cover_folders("/")
         for point, mount in sorted(self.mounts.items()):
             if point != "/" and os.path.lexists(point):  # else a mount that came later hides it
                 self._place(mount)
@@ -181,17 +181,17 @@ class World:
                 self.layers[point] = self._overlay(lowers, point)
                 return
         if not os.path.lexists(self.seen + point):
-            return  # it was somebody's temporary folder
+            return  # it was a temporary folder
         self._show(point, read_only=True)
         if holds_mounts:
-            self._open_up(point)
+            self._cover_folders(point)
 
-    def _open_up(self, point: str) -> None:
+    def _cover_folders(self, point: str) -> None:
         """Cover the folders in ``point``, which itself can only be read."""
         try:
             entries = list(os.scandir(self.seen + point))
         except OSError:
-            return  # nobody may look into it
+            return  # it may not be read
         for entry in entries:
             path = f"{point.rstrip('/')}/{entry.name}"
             if entry.is_dir(follow_symlinks=False) and path not in self.mounts:
@@ -199,15 +199,15 @@ class World:
 
     def _overlay(self, lowers: list[str], target: str) -> str:
         """Show ``lowers``, the first above the others, at ``target``; return the folder that takes what is written."""
-        number = len(os.listdir(f"{self.room}/upper"))
-        upper, work = f"{self.room}/upper/{number}", f"{self.room}/work/{number}"
+        number = len(os.listdir(f"{self.tmpfs}/upper"))
+        upper, work = f"{self.tmpfs}/upper/{number}", f"{self.tmpfs}/work/{number}"
         os.mkdir(upper)
         os.mkdir(work)
         _look_like(upper, lowers[0])
         # Names without a comma or a colon, which are signs between options.
-        links = [f"{self.room}/lower/{number}.{position}" for position in range(len(lowers))]
+        links = [f"{self.tmpfs}/lower/{number}.{position}" for position in range(len(lowers))]
         for link, lower in zip(links, lowers, strict=True):
-            os.symlink(os.path.relpath(lower, f"{self.room}/lower"), link)
+            os.symlink(os.path.relpath(lower, f"{self.tmpfs}/lower"), link)
         # Without an index, a layer of one overlay may lie in another whatever the kernel's default is.
         folders = f"lowerdir={':'.join(links)},upperdir={upper},workdir={work},index=off"
         options = "userxattr" if self._in_user_namespace else "redirect_dir=on"
@@ -225,11 +225,11 @@ class World:
             if read_only:
                 _make_read_only(point)
         except OSError:
-            if os.access(point, os.W_OK):  # else somebody's FUSE, which even root may not look at
+            if os.access(point, os.W_OK):  # else another user's FUSE, which even root may not read
                 raise
 
     def _own_shared_memory(self, point: str) -> None:
-        """Show an empty one, with what is no shared memory but somebody's files. One that the script has begun to use
+        """Show an empty one, with what is not shared memory but users' files. One that the script has begun to use
         before the fork is kept, since its processes would not find each other in another."""
         entries = list(os.scandir(point))
         files = [entry for entry in entries if not _SHARED_SEGMENT.match(entry.name)]

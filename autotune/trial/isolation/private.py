@@ -1,4 +1,4 @@
-"""Lists what is private in a trial, whichever way keeps it so.
+"""Lists what is private in a trial, whichever way isolates it.
 
 Real are the study's scratch folder and the kernel's own trees. Whatever else a trial writes is its own, and it reaches
 no other machine unless that is permitted.

@@ -42,8 +42,8 @@ CHANGES = {
     "os.utime": ((0, 3, TARGET),),
     "os.setxattr": ((0, None, TARGET),),
 }
-"""Audit event -> which arguments hold a path that is changed and the folder that it is relative to (None if there is no
-such argument), and if a link is changed or its target."""
+"""Audit event -> the argument with the path that is changed, the argument with the folder that it is relative to (None
+if there is none), and True if a link is followed."""
 NAME = "redirected"
 FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
@@ -75,7 +75,7 @@ truncate one by its name."""
 
 
 def forbid_writes(inside: Path) -> None:
-    """From now on, raise `PermissionError` if this process or its forked children would change a file outside
+    """Raise `PermissionError` from now on if this process or its forked children would change a file outside
     ``inside``; new shared memory is permitted. It cannot be taken back."""
     taken = frozenset(os.listdir(SHARED_MEMORY)) if os.path.isdir(SHARED_MEMORY) else frozenset()
 
@@ -122,7 +122,7 @@ def _check_checkpoints(check: Callable[[str], None]) -> None:
 
 
 def forbid_network() -> None:
-    """From now on, raise `PermissionError` if this process or its forked children would look up or call another
+    """Raise `PermissionError` from now on if this process or its forked children would look up or call another
     machine. It cannot be taken back."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -208,7 +208,7 @@ def mirror(source: Path, target: Path, levels: int = MIRROR_LEVELS) -> None:
     cheap (a link takes up to 0.2 ms).
     """
     target.mkdir(parents=True, exist_ok=True)
-    entries, room = 0, MIRROR_BYTES
+    entries, left = 0, MIRROR_BYTES
     pending = [(source, target, 0)]
     for folder, copy, depth in pending:  # grows on the way
         for entry in _entries(folder):
@@ -220,8 +220,8 @@ def mirror(source: Path, target: Path, levels: int = MIRROR_LEVELS) -> None:
             if is_folder and depth < levels and entries < MIRROR_ENTRIES:
                 destination.mkdir()
                 pending.append((Path(entry.path), destination, depth + 1))
-            elif (size := _copy(entry, destination, min(MIRROR_FILE_BYTES, room))) is not None:
-                room -= size
+            elif (size := _copy(entry, destination, min(MIRROR_FILE_BYTES, left))) is not None:
+                left -= size
             else:
                 destination.symlink_to(entry.path)
 
@@ -244,7 +244,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _forbid_by_landlock(outside: tuple[str, ...]) -> None:
-    """From now on, this process and its children change files ``outside`` of all others only, and gain no
+    """Let this process and its children change files only in the folders ``outside`` from now on, and gain no
     privileges.
 
     Raises:

@@ -19,7 +19,7 @@ from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
@@ -32,7 +32,7 @@ from autotune.trial.target import THREAD_VARIABLES, Script
 PART_SECONDS = 1.0
 """The longest sleep: a trial's own signs of life wake the tuner more often."""
 PAUSE_SECONDS = 1.0
-"""Who sleeps so much longer than asked for was stopped, or the clock jumped: busy machines wake sooner."""
+"""A sleep that lasts this much longer means that the process was stopped, or the clock jumped."""
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
 TAIL_BYTES = 4096
@@ -93,7 +93,7 @@ class EventLoop:
             deadline += self.wait(left)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop waiting for all descriptors."""
         self._selector.close()
 
 
@@ -200,7 +200,7 @@ class ForkServerProcess:
         loop.add(self.log_fd, self._read_log)
 
     def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
-        """Send a request; a fork server that is gone is noticed by its silence."""
+        """Send a request; if the fork server is gone, no reply comes."""
         with contextlib.suppress(OSError):
             self.connection.send({"request": request, **content}, fds)
 
@@ -269,7 +269,7 @@ class ForkServerProcess:
         """Return the user's own ``error``, with advice if the isolation of trials may be its reason."""
         kind, lines = error.error_type or "", [f"{self.setup.task}: {error.sentence}"]
         if self.script is not None:
-            why = explain(kind, error.error or "", network=self.script.network, room=default_bytes())
+            why = explain(kind, error.error or "", network=self.script.network, limit=default_bytes())
             lines += [why] if why else []
         printed = self.tail() if kind == "SystemExit" else ""  # its traceback does not show why
         return UserCodeError("\n".join(lines), printed or error.traceback)
@@ -295,7 +295,7 @@ class ForkServerProcess:
         return self.process.wait()
 
     def close(self) -> None:
-        """Ask the fork server to end everything below it and itself; insist after a few seconds."""
+        """Ask the fork server to end everything below it and itself; kill it after a few seconds."""
         self.send("exit")
         try:
             self.process.wait(timeout=EXIT_SECONDS)

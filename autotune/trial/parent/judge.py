@@ -72,7 +72,7 @@ WRITES = {
         "the script moves a folder that was there before, or a file to another folder, which a trial here cannot"
     ),
 }
-"""What a script's text shows that wrote what a trial may not -> why it failed."""
+"""Text of the error after a write that a trial may not make -> why it failed."""
 
 
 @dataclass
@@ -134,12 +134,12 @@ def loss_tolerance(settings: Settings) -> float:
 
 
 def lost_its_peer(report: TrialReport) -> bool:
-    """Return whether the error only means that another rank is gone."""
+    """Return True if the error only means that another rank is gone."""
     return any(text in (report.error or "") for text in PEER_GONE)
 
 
-def most_telling(reports: Sequence[TrialReport]) -> TrialReport | None:
-    """Return the first error but for lost peers, else any, else a knob that did not take effect, else any report."""
+def most_informative(reports: Sequence[TrialReport]) -> TrialReport | None:
+    """Return the first error, lost peers last; else a knob that did not take effect, else any report."""
     errors = [report for report in reports if report.error_type is not None]
     own = [report for report in errors if not lost_its_peer(report)]
     lacking = [report for report in reports if report.not_applied]
@@ -193,9 +193,9 @@ def check_losses(
 ) -> Outcome:
     """Return ``outcome``, or `WrongNumbers` if its losses do not track those of the fp32 baseline.
 
-    Compared is the mean over the checked steps, with a tolerance by precision, widened if losses scatter from step
-    to step (random augmentations and dropout draw differently in other processes). With another global batch the
-    steps are not the same steps, so only a gross departure counts.
+    The mean over the checked steps is compared, with a tolerance by precision. It is wider if losses scatter from step
+    to step: random augmentations and dropout draw differently in other processes. With another global batch the
+    steps are not the same, so only a large difference counts.
     """
     if not isinstance(outcome, Completed) or not reference or not outcome.losses:
         return outcome
@@ -221,17 +221,17 @@ def short(text: str, width: int = 160) -> str:
     return cut(lines[-1 if lines[0].startswith("Caught ") else 0].strip(), width)
 
 
-def explain(error_type: str, text: str, *, network: bool, room: int) -> str | None:
+def explain(error_type: str, text: str, *, network: bool, limit: int) -> str | None:
     """Return why a script that runs elsewhere fails in a trial, and what to do; None if a trial is not the reason.
 
     Args:
         error_type: of the exception that ended it, as `autotune.trial.messages.TrialReport` names it.
         text: of the exception, or the end of the log.
         network: whether the trial had the network.
-        room: bytes that it might write.
+        limit: bytes that it might write.
     """
     if not network and (NETWORK_TYPES.search(error_type) or NETWORK_TEXTS.search(text)):
-        return "the script wants the network, which trials do not have: pass --allow-network, or run it once by itself"
+        return "the script needs the network, which trials do not have: pass --allow-network, or run it once by itself"
     if error_type == "EOFError" and "EOF when reading a line" in text:
         return "the script asks for input, which trials do not have: let it take that from its arguments"
-    return next((why.format(room / 2**30) for pattern, why in WRITES.items() if re.search(pattern, text)), None)
+    return next((why.format(limit / 2**30) for pattern, why in WRITES.items() if re.search(pattern, text)), None)

@@ -19,7 +19,7 @@ from typing import Any
 from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
 from autotune.stats.measurement import Block
@@ -27,7 +27,7 @@ from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, NotInTime, TrialSetup
-from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
+from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_informative
 from autotune.trial.parent.several_processes import Recorded
 from autotune.trial.target import Script
 
@@ -117,7 +117,7 @@ class RunningTrial:
         self.connection.close()
         kills, before = oom_kills(System()), self._kills_before
         self.end.oom_kills = kills - before if kills is not None and before is not None else None
-        self.end.report = most_telling(self._reports)
+        self.end.report = most_informative(self._reports)
         self.end.log = self.server.tail()
         self.end.seconds = time.monotonic() - self.requested_at
 
@@ -139,7 +139,7 @@ class RunningTrial:
                 self._kill()
                 return
             if self.server.loop.wait(left):
-                self.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
+                self.last_sign_at = time.monotonic()  # if all stood still, or the clock jumped, nothing hangs
             if self.server.gone and not self.ended:
                 self.end.code = self.server.process.wait()
 
@@ -168,7 +168,7 @@ class RunningTrial:
         return Block(**message["block"]) if message is not None and message["finite"] else None
 
     def record(self, message: dict[str, Any]) -> None:
-        """Book a message."""
+        """Record a message."""
         self.last_sign_at = time.monotonic()
         event = message["event"]
         if event == "rank-started":

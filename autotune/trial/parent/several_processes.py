@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.task import LeftOut, TaskFacts
+from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.trial.messages import RankEvidence
 from autotune.trial.parent.judge import TrialEnd, judge
 
 OTHER_GRADIENTS = 1.5
 """Gradients of several ranks may be this many times as large as those of one process, or as small: their samples
-differ. Gradients that are added up where they should be averaged differ by the number of ranks."""
+differ. Gradients that are summed instead of averaged differ by the number of ranks."""
 FEW_BATCHES = 4
 """From as many batches in an epoch on, ranks may have one more or less: the last batch is a ragged one."""
 STARTED = "two processes started as torchrun does: "

@@ -27,14 +27,14 @@ INSPECTION_SECONDS = 60.0
 COMPARING_SECONDS = 30.0
 """The same for one whose first steps are compared: a script may evaluate between two epochs."""
 RESIDENT_WARMUP = 1.0
-"""Cap on the warm-up of a contender, in seconds: its settings have shown a steady state before."""
+"""Cap on the warm-up of a candidate, in seconds: its settings have shown a steady state before."""
 
 
 class TrialBench:
     """Measures settings with real trials and compares their losses with the baseline's.
 
     Args:
-        runner: starts and watches trials.
+        runner: starts trials.
         baseline: the user's settings; their first measured trial gives the reference losses.
         seed: of data order and weights, and of the order of turns.
         patience: seconds without a sign of life that the baseline's first trial may take; more if the script itself has
@@ -52,8 +52,8 @@ class TrialBench:
         self.no_fork_reason: str | None = None
         self.mmap_threshold = GLIBC_RAISES_TO
         self._random = random.Random(seed)
-        self._missed = 0.0
-        """See `TrialContest`; of the last one."""
+        self._cpu_wait = 0.0
+        """See `RunningReplicate`; of the last one."""
         self._was_undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 
@@ -141,20 +141,20 @@ class TrialBench:
         return judge(end), (end.report.inspection if end.report is not None else None) or {}
 
     @contextlib.contextmanager
-    def contest(
-        self, contenders: Mapping[str, Settings], without: Mapping[str, Without] | None = None
-    ) -> Iterator[TrialContest]:
-        """Start all ``contenders`` as new processes in random order, warm and paused.
+    def start_replicate(
+        self, candidates: Mapping[str, Settings], without: Mapping[str, Without] | None = None
+    ) -> Iterator[RunningReplicate]:
+        """Start all ``candidates`` as new processes in random order, warm and paused.
 
         Args:
-            contenders: settings by name.
-            without: the part of the step that a contender leaves out, by its name.
+            candidates: settings by name.
+            without: the part of the step that a candidate leaves out, by its name.
         """
         trials: dict[str, RunningTrial] = {}
         with contextlib.ExitStack() as running:
-            for name in self._random.sample(list(contenders), len(contenders)):
+            for name in self._random.sample(list(candidates), len(candidates)):
                 spec = TrialSpec(
-                    settings=contenders[name],
+                    settings=candidates[name],
                     seed=self.seed,
                     own=self.baseline,
                     resident=True,
@@ -162,28 +162,28 @@ class TrialBench:
                     without=(without or {}).get(name, Without.NOTHING),
                     mmap_threshold=self.mmap_threshold,
                 )
-                trial = self.runner.start(spec, self._timeouts(contenders[name]))
+                trial = self.runner.start(spec, self._timeouts(candidates[name]))
                 trials[name] = running.enter_context(trial)
                 trial.ready()
-            contest = TrialContest(trials, self._random, self._missed)
-            yield contest
-            self._missed = contest.cpu_wait
+            replicate = RunningReplicate(trials, self._random, self._cpu_wait)
+            yield replicate
+            self._cpu_wait = replicate.cpu_wait
 
 
-class TrialContest:
+class RunningReplicate:
     """Resident trials that take blocks in turn.
 
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
-        cpu_wait: largest CPU wait share of a contender during the last round; before the first, as the caller knows it.
+        cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller gave it.
     """
 
-    def __init__(self, trials: Mapping[str, RunningTrial], turns: random.Random, missed: float = 0.0) -> None:
-        self.trials, self.neighbours, self.cpu_wait = trials, 0.0, missed
+    def __init__(self, trials: Mapping[str, RunningTrial], turns: random.Random, cpu_wait: float = 0.0) -> None:
+        self.trials, self.neighbours, self.cpu_wait = trials, 0.0, cpu_wait
         self._random = turns
 
     def round(self, seconds: float) -> dict[str, float]:
-        """Measure one block of each, in random order: items per second by name. A contender that ended is left out."""
+        """Measure one block of each, in random order: items per second by name. A candidate that ended is left out."""
         order = self._random.sample(list(self.trials), len(self.trials))
         taken = {name: self._block(self.trials[name], seconds) for name in order}
         blocks = {name: block for name, block in taken.items() if block is not None}
@@ -191,9 +191,9 @@ class TrialContest:
         self.cpu_wait = max((block.cpu_wait for block in blocks.values()), default=self.cpu_wait)
         return {name: block.rate for name, block in blocks.items()}
 
-    def rounds(self, generation: int, number: int, seconds: float) -> list[Round]:
+    def rounds(self, replicate: int, number: int, seconds: float) -> list[Round]:
         """Measure ``number`` rounds with blocks of ``seconds``."""
-        return [Round(generation, self.round(seconds), self.neighbours) for _ in range(number)]
+        return [Round(replicate, self.round(seconds), self.neighbours) for _ in range(number)]
 
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
         """Measure a block; once more if a burst disturbed it, which is over by then.
@@ -206,5 +206,5 @@ class TrialContest:
 
 
 def _disturbed(outcome: Outcome) -> bool:
-    """Return whether others disturbed all of a trial."""
+    """Return True if others disturbed all of a trial."""
     return outcome.measurement is not None and outcome.measurement.disturbed

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from autotune.probes.budget import ancestors
+from autotune.probes.cpu_time import processes
 from autotune.probes.inventory import probe
-from autotune.probes.processes import processes
 from autotune.probes.system import System
 from autotune.profiles.format import machine_type
 from autotune.profiles.records import as_data

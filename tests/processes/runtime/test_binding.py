@@ -131,7 +131,7 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
     with mock.patch.object(os, "sched_setaffinity", calls.move, create=True):
         workers(3)
     assert calls.mock_calls == [mock.call.move(0, (4000,)), mock.call.own(3)]
-    assert workers.missed.value
+    assert workers.failed.value
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (util-linux)")

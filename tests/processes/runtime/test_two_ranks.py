@@ -95,7 +95,7 @@ def test_buffers_that_forward_assigns_are_the_same_everywhere(ranks: list[dict[s
 def test_weights_that_come_apart_are_rank_zeros_and_noted(place: int, ranks: list[dict[str, Any]]) -> None:
     (weights, notes), (others, _) = (rank["drifting"][place] for rank in ranks)
     assert weights == others
-    assert "the processes' weights came apart" in " ".join(notes)
+    assert "the processes' weights differ" in " ".join(notes)
 
 
 def test_data_that_were_split_otherwise_are_rank_zeros(ranks: list[dict[str, Any]]) -> None:

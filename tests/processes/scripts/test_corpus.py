@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autotune.errors import UserCodeError
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.runner import Runner
 from tests.processes.scripts.corpus import CORPUS, Script

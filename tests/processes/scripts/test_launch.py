@@ -57,8 +57,8 @@ def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
         baseline = baseline_settings(facts, probe())
         bench = TrialBench(runner, baseline)
         assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
-        with bench.contest({"one": baseline, "other": baseline}) as contest:  # two ports at once
-            assert set(contest.round(0.1)) == {"one", "other"}
+        with bench.start_replicate({"one": baseline, "other": baseline}) as replicate:  # two ports at once
+            assert set(replicate.round(0.1)) == {"one", "other"}
 
 
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")

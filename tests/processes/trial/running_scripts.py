@@ -13,7 +13,7 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.launch import line
 from autotune.probes.inventory import Inventory, probe
 from autotune.stats.outcome import Outcome

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, NothingUsable, UserCodeError
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from autotune.trial import process_tree
 from autotune.trial.parent import runner as runner_module
 from autotune.trial.parent.runner import Runner

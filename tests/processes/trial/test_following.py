@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.inspect import whole_run
+from autotune.inspect import epoch_end
 from autotune.knobs.stated import baseline_settings
 from autotune.probes import software
 from autotune.probes.system import System
@@ -64,7 +64,7 @@ def test_steps_take_no_new_memory_once_a_large_block_was_freed() -> None:
 def test_what_comes_between_epochs_is_seen_with_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(EVALUATES, tmp_path, monkeypatch) as runner:
         own = baseline_settings(runner.describe(), here())
-        bench, follow = TrialBench(runner, own), f"{whole_run.__name__}:{whole_run.follow.__name__}"
+        bench, follow = TrialBench(runner, own), f"{epoch_end.__name__}:{epoch_end.follow.__name__}"
         _, found = bench.inspect(own, follow, 4.0, endless=False)
     assert found["steps"] == 20_000
     assert found["other_share"] > 0

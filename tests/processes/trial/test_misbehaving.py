@@ -189,15 +189,15 @@ def paused(launcher: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "contenders", [(ONE, TWO), pytest.param((BY_MPI, BY_MPI.but(precision="bf16"), TWO), marks=pytest.mark.mpi)]
+    "candidates", [(ONE, TWO), pytest.param((BY_MPI, BY_MPI.but(precision="bf16"), TWO), marks=pytest.mark.mpi)]
 )
-def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Settings, ...]) -> None:
+def test_residents_take_turns(runner: Runner, folder: Path, candidates: tuple[Settings, ...]) -> None:
     (folder / "behaviour").write_text("well")
     others = process_tree.descendants(os.getpid())
     with contextlib.ExitStack() as running:
         trials = [
             running.enter_context(runner.start(TrialSpec(settings=settings, resident=True, **SHORT), PATIENT))
-            for settings in contenders
+            for settings in candidates
         ]
         assert all(trial.ready() for trial in trials)
         assert all(paused(trial.pid) for trial in trials)

@@ -31,8 +31,8 @@ def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, mo
         assert isinstance(outcome, Completed), outcome.reason
         steps = sum(block.steps for block in outcome.measurement.blocks)
         assert sum(block.items for block in outcome.measurement.blocks) == steps * baseline.global_batch
-        with bench.contest({"baseline": baseline, "two": two}) as contest:
-            assert set(contest.round(0.2)) == {"baseline", "two"}
+        with bench.start_replicate({"baseline": baseline, "two": two}) as replicate:
+            assert set(replicate.round(0.2)) == {"baseline", "two"}
 
 
 def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import Verdict
+from autotune.stats.decide import LevelVerdict
 from autotune.tuning.result import proven_answers
 from benchmarks.simulation import machines
 from tests.doubles.fake_bench import (
@@ -40,7 +40,11 @@ def test_the_default_is_kept(rate: Rate, noise: tuple[float, float, float], seed
         state = run(make(FakeBench(rate, seed, noise=noise), wandering(seed)))
         for result in proven_answers(state, LEVELS).values():
             claims -= result.proven
-            assert result.proven or result.verdict in (Verdict.CANNOT_TELL, Verdict.NO_GAIN, Verdict.NOT_TRIED)
+            assert result.proven or result.verdict in (
+                LevelVerdict.CANNOT_TELL,
+                LevelVerdict.NO_GAIN,
+                LevelVerdict.NOT_TRIED,
+            )
     assert claims >= 0
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 from torch import nn  # noqa: E402
 
 from autotune.inspect import step_clock as module  # noqa: E402
-from autotune.inspect.step_clock import StackWatch, step_clock  # noqa: E402
+from autotune.inspect.step_clock import StackSampler, step_clock  # noqa: E402
 from autotune.inspect.verdict import Part  # noqa: E402
 from autotune.trial.child.measured_loop import MeasuredLoop  # noqa: E402
 from autotune.trial.messages import Without  # noqa: E402
@@ -30,7 +30,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.spec = SimpleNamespace(without=Without.NOTHING)
-        self.session = SimpleNamespace(device=torch.device("cpu"), sync=SimpleNamespace(exchange=lambda: None))
+        self.session = SimpleNamespace(device=torch.device("cpu"), sync=SimpleNamespace(average=lambda: None))
 
     def made_step(self) -> None:
         pass
@@ -81,7 +81,7 @@ class Training:
         loss.register_hook(lambda gradient: self.passes(4.0))
         self.optimizer.zero_grad()
         loss.backward()
-        self.loop.session.sync.exchange()
+        self.loop.session.sync.average()
         self.optimizer.register_step_pre_hook(lambda *_: self.passes(5.0))
         self.optimizer.step()
         self.passes(6.0)
@@ -101,7 +101,7 @@ def test_each_second_belongs_to_its_part(training: Training) -> None:
             Part.LOADER: 2.0,
             Part.PASSES: 3.0 + 0.5 + 4.0,
             Part.UPDATE: 5.0,
-            Part.EXCHANGE: 0.0,
+            Part.GRADIENT_SYNC: 0.0,
             Part.LOOP: 1.0 + 6.0 + 3.0,
         }
         assert clock.loading == 1.0
@@ -112,11 +112,11 @@ def test_a_user_who_prints_or_waits_for_a_number_before_the_backward_pass_is_no_
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("builtins.print", lambda *_: training.passes(7.0))
-    training.loop.session.sync.exchange = lambda: training.passes(8.0)
+    training.loop.session.sync.average = lambda: training.passes(8.0)
     with step_clock(training.loop) as clock:
         training.step(lambda loss: print(loss.item()))
         found = clock.take()
-        assert (found[Part.LOOP], found[Part.EXCHANGE]) == (10.0 + 7.0, 8.0)
+        assert (found[Part.LOOP], found[Part.GRADIENT_SYNC]) == (10.0 + 7.0, 8.0)
 
 
 def test_a_closures_passes_run_within_the_update_and_a_transform_within_the_loader(training: Training) -> None:
@@ -153,7 +153,7 @@ class TestStackWatch:
 
     def test_names_the_function_that_the_loop_calls(self) -> None:
         training = Training(SimpleNamespace(seconds=0.0))
-        with step_clock(training.loop) as clock, StackWatch(clock) as watch:
+        with step_clock(training.loop) as clock, StackSampler(clock) as watch:
             for _ in range(3):
                 training.loop.next_batch(read_slowly)
                 clock.enter(Part.LOOP)

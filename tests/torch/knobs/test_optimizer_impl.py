@@ -181,6 +181,19 @@ def test_fused_keeps_away_from_a_default_of_float64(request: pytest.FixtureReque
         assert "float64" in dict(session.not_applied)["optimizer_impl"]
 
 
+@pytest.mark.parametrize("layers", [(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 8, 1)), (nn.Conv2d(3, 4, 1),)])
+def test_weights_with_a_dimension_of_one_may_have_the_fused_update(layers: tuple[nn.Module, ...]) -> None:
+    model = nn.Sequential(*layers)
+    optimizer = made("Adam", model)
+    with Session(quiet(optimizer_impl="fused", channels_last=True), device="cpu") as session:
+        session.prepare(model, optimizer)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(2, layers[0].in_channels, 8, 8)).mean().backward()
+            optimizer.step()
+        assert session.not_applied == ()
+
+
 def test_a_copied_optimizer_is_plain() -> None:
     model = conv()
     optimizer = made("Adam", model)

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from autotune.knobs import compile as compiling
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order

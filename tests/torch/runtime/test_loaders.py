@@ -21,7 +21,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, sharing
 from autotune.runtime.loaders import stated_batch, why_not_resized
 from autotune.runtime.session import Session

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.knobs import compile as compiling
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from tests.torch.records import network, quiet, shuffled

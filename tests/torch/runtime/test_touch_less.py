@@ -17,7 +17,7 @@ from autotune.knobs import compile as compiling
 from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.knobs.settings import KNOB_NAMES
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import quiet

@@ -33,10 +33,10 @@ class Recorded(System):
         return frozenset({0})
 
     def record(self, processors: tuple[int, int, int], own: tuple[int, int], waited: int | None = 0) -> None:
-        """Ticks used, idle and stolen of processor 0; those of the launcher and its worker; what the worker waited,
+        """Ticks used, idle and steal of processor 0; those of the launcher and its worker; what the worker waited,
         None if the kernel does not know."""
-        used, idle, stolen = processors
-        (self.proc / "stat").write_text(f"cpu0 {used} 0 0 {1000 + idle} 0 0 0 {stolen} 0 0\ncpu1 {99 * used} 0 0 0\n")
+        used, idle, steal = processors
+        (self.proc / "stat").write_text(f"cpu0 {used} 0 0 {1000 + idle} 0 0 0 {steal} 0 0\ncpu1 {99 * used} 0 0 0\n")
         for pid, ticks in zip((10, 11), own, strict=True):
             self.stat_of(pid, ticks)
             schedstat = self.proc / str(pid) / "task" / str(pid) / "schedstat"
@@ -71,7 +71,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
         ((100, 0, 0), (60, 0), None, 0.38, 0.38),
         ((0, 0, 0), (0, 0), 0, 0.0, 0.0),
     ],
-    ids=["own", "waits", "yields in part", "beside", "stolen", "both", "own threads", "waits unknown", "no time"],
+    ids=["own", "waits", "yields in part", "beside", "steal", "both", "own threads", "waits unknown", "no time"],
 )
 def test_what_others_used_is_missed_as_far_as_threads_waited(
     machine: Recorded, processors: Any, own: tuple[int, int], waited: int | None, lost: float, neighbours: float

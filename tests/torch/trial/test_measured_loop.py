@@ -10,7 +10,7 @@ from torch import nn
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
-from autotune.runtime.shards import Part
+from autotune.runtime.shards import Shard
 from autotune.trial.child import measured_loop
 from autotune.trial.child.measured_loop import quarter
 from autotune.trial.messages import CHECK_STEPS, Without
@@ -58,7 +58,7 @@ class TestSteps:
     def test_samples_that_other_ranks_have_too_count_in_part(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Session, "part", property(lambda _: Part([], share=0.25)))
+        monkeypatch.setattr(Session, "part", property(lambda _: Shard([], share=0.25)))
         assert block(workshop.loop(), 3).items == 3 * BATCH / 4
 
     @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])

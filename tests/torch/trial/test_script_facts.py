@@ -66,7 +66,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_some_scripts_need_no_trial(found: Any, device: str, words: str) -> None:
     reason = why_not_several(found(), device)
     assert words in reason
-    assert reason.endswith("a task file lets several processes compete")
+    assert reason.endswith("a task file lets several processes be tried")
 
 
 @pytest.mark.parametrize("word", ["dist.init_process_group('gloo')", "os.environ['WORLD_SIZE']"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.launch.prepare import Wishes, prepare
+from autotune.launch.prepare import StartOptions, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
@@ -142,7 +142,7 @@ def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
     words = ("AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' ", "0) set -- taskset -c 0-1", "1) set -- taskset -c 4-5")
     assert all(each in out for each in words)
     assert "autotune.knobs.binding" not in out
-    launch = prepare(started_script("train.py", []), Wishes(profile=elsewhere / "bound.yaml"))
+    launch = prepare(started_script("train.py", []), StartOptions(profile=elsewhere / "bound.yaml"))
     assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
     assert "autotune.knobs.binding" in launch.command
 
@@ -152,7 +152,7 @@ def test_one_script_is_started_without_an_interpreter_in_between(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "own")
     saved = written_for_torchrun(Settings(threads=1, batch_size=64, binding="cores"), elsewhere, machine)
-    launch = prepare(started_script("train.py", ["--lr", "1"]), Wishes(profile=saved))
+    launch = prepare(started_script("train.py", ["--lr", "1"]), StartOptions(profile=saved))
     assert launch.command == [sys.executable, "train.py", "--lr", "1"]
     assert launch.binds
     assert all(words in launch.shell() for words in ("taskset", "-m autotune.runtime.entry gloo train.py --lr 1"))

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
-from autotune.inspect.diagnose import contenders, diagnose
+from autotune.inspect.diagnose import candidates, diagnose
 from autotune.inspect.verdict import QUARTER, STEP, Part
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
@@ -41,11 +41,11 @@ class TestContenders:
         ids=["worth it", "tokens are not cut into quarters", "nor steps", "no batch shows steps"],
     )
     def test_parts_that_can_be_left_out_and_are_worth_it_run(self, changes: dict[str, Any], names: list[str]) -> None:
-        assert list(contenders(OWN, facts(**changes), SHARES, 2.0)) == names
+        assert list(candidates(OWN, facts(**changes), SHARES, 2.0)) == names
 
     def test_several_processes_also_run_without_their_exchange(self) -> None:
         own = OWN.but(processes=2, threads=1, backend="gloo")
-        assert contenders(own, facts(), SHARES, 2.0)["exchange"] == (own, Without.EXCHANGE)
+        assert candidates(own, facts(), SHARES, 2.0)["exchange"] == (own, Without.GRADIENT_SYNC)
 
     @pytest.mark.parametrize(
         ("own", "threads", "fewer"),
@@ -62,9 +62,9 @@ class TestContenders:
     def test_fewer_threads_run_if_more_are_busy_than_fit(
         self, own: Settings, threads: float, fewer: int | None
     ) -> None:
-        found = contenders(own, facts(), SHARES, threads)
+        found = candidates(own, facts(), SHARES, threads)
         assert (found["threads"][0].threads if "threads" in found else None) == fewer
-        assert fewer is None or len(found) == 3, "few contenders, since steps are slow then"
+        assert fewer is None or len(found) == 3, "few candidates, since steps are slow then"
 
 
 class World:
@@ -72,7 +72,7 @@ class World:
 
     def __init__(self, patch: pytest.MonkeyPatch, **seconds: float) -> None:
         self.seconds = {"probe": 0.1, "start": 1.0, "inspect": 3.0, "contest": 2.0, "noise": 0.5} | seconds
-        self.now, self.generations = 0.0, 0
+        self.now, self.replicates = 0.0, 0
         self.stages: list[tuple[float, str]] = []
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         patch.setattr(module, "same_cpus", lambda inventory: contextlib.nullcontext())
@@ -111,7 +111,9 @@ class World:
         yield runner
 
     def bench(self, runner: Any, baseline: Settings) -> Any:
-        return SimpleNamespace(baseline=baseline, inspect=self.inspect, contest=self.contest, remember=lambda _: None)
+        return SimpleNamespace(
+            baseline=baseline, inspect=self.inspect, start_replicate=self.start_replicate, remember=lambda _: None
+        )
 
     def inspect(self, settings: Settings, function: str, seconds: float) -> tuple[Outcome, Any]:
         if not self.takes("inspect", self.runner.deadline):
@@ -119,12 +121,12 @@ class World:
         return Completed(Measurement(()), (), 1.0, 0.1), asdict(inspection())
 
     @contextlib.contextmanager
-    def contest(self, settings: Mapping[str, Any], without: Mapping[str, Without]) -> Iterator[Any]:
+    def start_replicate(self, settings: Mapping[str, Any], without: Mapping[str, Without]) -> Iterator[Any]:
         finished = self.takes("contest", self.runner.deadline)
-        self.generations += 1
-        rates = dict.fromkeys(settings, 100.0 * (1 + self.seconds["noise"] * (self.generations % 2)))
+        self.replicates += 1
+        rates = dict.fromkeys(settings, 100.0 * (1 + self.seconds["noise"] * (self.replicates % 2)))
         rates = (rates | {STEP: 100.0}) if finished else {}
-        yield SimpleNamespace(rounds=lambda generation, number, seconds: [Round(generation, rates)] * number)
+        yield SimpleNamespace(rounds=lambda replicate, number, seconds: [Round(replicate, rates)] * number)
 
 
 class TestBudget:
@@ -146,11 +148,11 @@ class TestBudget:
             world.diagnose()
         assert world.now <= 20.0
 
-    @pytest.mark.parametrize(("noise", "generations"), [(0.5, 7), (0.0, 4)], ids=["fill the time", "until it is told"])
-    def test_generations(self, noise: float, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("noise", "replicates"), [(0.5, 7), (0.0, 4)], ids=["fill the time", "until it is told"])
+    def test_replicates(self, noise: float, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of 2 s each, after 4.1 s, with 1.5 s for the end. The first line comes before anything takes long."""
         world = World(monkeypatch, noise=noise)
         world.diagnose()
-        assert world.generations == generations
+        assert world.replicates == replicates
         assert world.stages[0][0] == 0.0
         assert [words.split()[0] for _, words in world.stages] == ["probing", "importing", "the", "the"]

@@ -71,7 +71,7 @@ class TestVerdict:
         ("part", "expected"),
         [
             ("update", Bound.UPDATE),
-            ("exchange", Bound.EXCHANGE),
+            ("exchange", Bound.GRADIENT_SYNC),
             ("loop", Bound.LOOP),
             *(("loader", why) for why in (Bound.DISK, Bound.WORKERS, Bound.SLOW_SOURCE, Bound.MAIN_PROCESS)),
         ],

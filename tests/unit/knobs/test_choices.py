@@ -94,7 +94,7 @@ OFFERED = [
     ("compile", GPU, MODES, {}),
     ("compile", replace(GPU, compile_seconds=20.0), MODES, {}),
     ("compile", replace(GPU, compile_seconds=90.0), ("off",), dict.fromkeys(MODES[1:], LONG_COMPILE)),
-    ("compile", replace(GPU, compile_seconds=math.inf), ("off",), {"max-autotune": "did not come to its end"}),
+    ("compile", replace(GPU, compile_seconds=math.inf), ("off",), {"max-autotune": "did not finish"}),
     ("compile", replace(GPU, budget_seconds=30.0), ("off",), {"default": "may not fit into 30 s: --budget 3m"}),
     ("compile", with_gpu((6, 1)), ("off",), {"default": "Triton needs capability 7.0"}),
     ("compile", with_gpu((9, 0), batch_shapes=3), ("off",), {"default": "shapes change from batch to batch"}),
@@ -160,4 +160,4 @@ def test_gpus_exchange_through_nccl_alone():
     host = with_gpu((8, 0)).inventory
     where = context(replace(host, software=replace(host.software, backends=found)), 64)
     assert offered("backend", where) == ("nccl",)
-    assert reasons("backend", where)["mpi"] == "nccl exchanges between GPUs directly"
+    assert reasons("backend", where)["mpi"] == "nccl connects GPUs directly"

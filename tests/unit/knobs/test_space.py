@@ -13,7 +13,7 @@ from autotune.knobs.constraints import THREAD_SLACK
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.probes.facts import Backend, Inventory
 from benchmarks.simulation.simulator import GIB, context, inventory
 

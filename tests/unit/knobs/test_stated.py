@@ -17,7 +17,7 @@ from autotune.knobs.stated import (
     check_fixed_on,
     read_fixed,
 )
-from autotune.knobs.task import LeftOut, TaskFacts
+from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.probes.facts import Backend
 from benchmarks.simulation.simulator import context, inventory
 

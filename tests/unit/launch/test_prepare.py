@@ -10,8 +10,8 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.task import LeftOut
-from autotune.launch.prepare import Wishes, _check_shares, _order, _rendezvous, _why_alone
+from autotune.knobs.task_facts import LeftOut
+from autotune.launch.prepare import StartOptions, _check_shares, _order, _rendezvous, _why_alone
 from autotune.probes import network
 from autotune.probes.facts import Route
 from autotune.profiles.format import Profile, Target
@@ -67,8 +67,8 @@ def test_several_machines_meet_at_an_endpoint(endpoint: str, host: str, monkeypa
     monkeypatch.setattr(network, "route", {host: Route("10.0.0.2", "eth0", here=False)}.get)
     meeting = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint={endpoint} --rdzv-id=autotune --rdzv-conf=is_host=0"
     options = [*meeting.split(), "--local-addr=10.0.0.2"]
-    assert _rendezvous(Wishes(nodes=2, endpoint=endpoint), BACKENDS["gloo"]) == (options, "eth0")
-    assert _rendezvous(Wishes(), BACKENDS["gloo"]) == ([], None)
+    assert _rendezvous(StartOptions(nodes=2, endpoint=endpoint), BACKENDS["gloo"]) == (options, "eth0")
+    assert _rendezvous(StartOptions(), BACKENDS["gloo"]) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_several_machines_meet_at_an_endpoint(endpoint: str, host: str, monkeypa
 )
 def test_machines_that_do_not_meet_are_a_usage_error(backend: str, endpoint: str | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        _rendezvous(Wishes(nodes=2, endpoint=endpoint), BACKENDS[backend])
+        _rendezvous(StartOptions(nodes=2, endpoint=endpoint), BACKENDS[backend])

@@ -50,6 +50,9 @@ def test_without_sysfs_cpuinfo_and_mask_answer(tmp_path: Path) -> None:
     machine = host([(0,), (1,)], cpuinfo=amd_cpuinfo(2, 25, 17, "AMD EPYC")).without("/sys/devices")
     found = cpu.probe(machine.at(tmp_path))
     assert (found.cores, len(found.logical), found.nodes) == (2, 2, ())
+    siblings = "\n\n".join(f"processor\t: {cpu}\ncore id\t: {cpu // 2}" for cpu in range(4))
+    machine = host([(0, 1), (2, 3)], cpuinfo=siblings).without("/sys/devices")
+    assert cpu.probe(machine.at(tmp_path / "smt")).cores == 2
 
 
 def test_numa_nodes_with_gaps_and_without_memory(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs.task import LeftOut
+from autotune.knobs.task_facts import LeftOut
 from autotune.profiles import file, places
 from autotune.profiles.format import Failure, Profile
 from tests.doubles.profiles import profile

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.knob import LEVELS, Count, Knob
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
-from autotune.knobs.task import Fingerprint, LeftOut
+from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.profiles import file
 from autotune.profiles.format import (
     MOST_SPEEDUP,
@@ -31,7 +31,7 @@ from autotune.profiles.format import (
     Written,
 )
 from autotune.profiles.records import MOST_NUMBER, as_data
-from autotune.stats.decide import Verdict
+from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import Proof
 from tests.doubles.profiles import TUNED, profile
 from tests.strategies import settings as any_settings
@@ -178,7 +178,7 @@ def levels(draw: st.DrawFn) -> LevelResult:
     low, value, high = sorted(draw(st.tuples(rates, rates, rates | st.just(math.inf))))
     ratio = Proof(low if math.isinf(value) else value, low, high, 0.95, draw(st.integers(0, 10_000)))
     found = LevelResult(draw(tuned), draw(rates), ratio, draw(st.booleans()), draw(words | st.just("")))
-    found = replace(found, verdict=draw(st.sampled_from(["", *(each.value for each in Verdict)])))
+    found = replace(found, verdict=draw(st.sampled_from(["", *(each.value for each in LevelVerdict)])))
     return replace(found, proven=False) if found.problem() else found
 
 

@@ -82,4 +82,4 @@ def test_json_has_plain_names() -> None:
 def test_the_doctor_names_what_mends() -> None:
     assert doctor(()) == HEALTHY
     shm = Finding("shm", "/dev/shm holds 64 MiB", "docker run --shm-size=8g")
-    assert doctor((shm,)).startswith("shm: /dev/shm holds 64 MiB\n  mend   docker run --shm-size=8g\n  gain ")
+    assert doctor((shm,)).startswith("shm: /dev/shm holds 64 MiB\n  fix    docker run --shm-size=8g\n  gain ")

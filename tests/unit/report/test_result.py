@@ -25,7 +25,7 @@ EXAMPLES = {
     "gain": records.profile,
     "no_gain": records.no_gain,
     "crowded": records.crowded,
-    "interrupted": records.single_generation,
+    "interrupted": records.single_replicate,
 }
 
 

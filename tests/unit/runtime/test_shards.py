@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.runtime.shards import Part, Progress, shard
+from autotune.runtime.shards import Progress, Shard, shard
 
 
 @given(
@@ -59,16 +59,16 @@ def test_the_current_part_is_that_of_the_loader_that_is_read() -> None:
         """A pass over a loader."""
 
     own, other, progress = Reader(), Reader(), Progress()
-    assert progress.part == Part([])
-    progress.reads(own, Part([1], 0.5))
+    assert progress.part == Shard([])
+    progress.reads(own, Shard([1], 0.5))
     assert progress.part.weight == 0.5
-    progress.reads(other, Part([2], 0.5))
+    progress.reads(other, Shard([2], 0.5))
     assert not progress.mixed
     progress.steps += 1
-    progress.reads(own, Part([3], 0.5))
-    progress.reads(other, Part([4], 1.5))
+    progress.reads(own, Shard([3], 0.5))
+    progress.reads(other, Shard([4], 1.5))
     assert progress.mixed
     progress.ends(own)
     assert progress.part.samples == [4]
     del other
-    assert progress.part == Part([]), "nobody reads any more"
+    assert progress.part == Shard([]), "nobody reads any more"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
-from autotune.stats.decide import Reason, Verdict, decide, still_open
+from autotune.stats.decide import LevelVerdict, Reason, decide, still_open
 from autotune.stats.proof import BASELINE, IDENTITY, Round, compare
 
 OWN = Settings(threads=2, batch_size=32)
@@ -35,7 +35,7 @@ class TestAccepting:
     def test_each_level_that_is_proven_keeps_its_own(self) -> None:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=1.5, max=2.0))
         assert [results[level].settings for level in LEVELS] == [SAFE, AMP, MAX]
-        assert all(results[level].proven and results[level].verdict is Verdict.GAIN for level in LEVELS)
+        assert all(results[level].proven and results[level].verdict is LevelVerdict.GAIN for level in LEVELS)
         assert [results[level].rate for level in LEVELS] == pytest.approx([120, 150, 200], rel=0.01)
         assert results["max"].speedup.value == pytest.approx(2.0, rel=0.01), "against the baseline, not the level below"
 
@@ -60,7 +60,7 @@ class TestAccepting:
         """A profile with such a claim could not be read again, and the run would be lost."""
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=2000, max=2000))
         assert [results[level].settings for level in LEVELS] == [SAFE, SAFE, SAFE]
-        assert results["amp"].verdict is Verdict.CANNOT_TELL
+        assert results["amp"].verdict is LevelVerdict.CANNOT_TELL
 
 
 class TestCarrying:
@@ -82,14 +82,14 @@ class TestReasons:
     @pytest.mark.parametrize(
         ("turns", "reason", "verdict"),
         [
-            (proof_rounds(baseline=1, safe=0.98), Reason.SAME, Verdict.NO_GAIN),
-            (proof_rounds(noise=0.1, baseline=1, safe=1.05), Reason.UNPROVEN, Verdict.CANNOT_TELL),
-            (proof_rounds(replicates=0, baseline=1, safe=3.0), Reason.TOO_FEW_ROUNDS, Verdict.CANNOT_TELL),
-            (proof_rounds(replicates=1, baseline=1, safe=3.0), Reason.TOO_FEW_ROUNDS, Verdict.CANNOT_TELL),
+            (proof_rounds(baseline=1, safe=0.98), Reason.SAME, LevelVerdict.NO_GAIN),
+            (proof_rounds(noise=0.1, baseline=1, safe=1.05), Reason.UNPROVEN, LevelVerdict.CANNOT_TELL),
+            (proof_rounds(replicates=0, baseline=1, safe=3.0), Reason.TOO_FEW_ROUNDS, LevelVerdict.CANNOT_TELL),
+            (proof_rounds(replicates=1, baseline=1, safe=3.0), Reason.TOO_FEW_ROUNDS, LevelVerdict.CANNOT_TELL),
         ],
         ids=["no gain", "not proven", "no round", "one replicate"],
     )
-    def test_without_a_gain(self, turns: list[Round], reason: Reason, verdict: Verdict) -> None:
+    def test_without_a_gain(self, turns: list[Round], reason: Reason, verdict: LevelVerdict) -> None:
         found = decide(OWN, 100.0, {"safe": SAFE}, turns)["safe"]
         assert (found.settings, found.proven, found.reason, found.verdict) == (OWN, False, reason, verdict)
         assert found.proof == compare(turns, "safe", BASELINE)

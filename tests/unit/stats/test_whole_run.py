@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.stats.whole_run import ADDED_SECONDS, WholeRun, made_up
+from autotune.stats.whole_run import ADDED_SECONDS, WholeRun, split_time
 
 shares = st.floats(0, 0.95)
 
@@ -37,13 +37,13 @@ def test_a_run_gains_no_more_than_its_steps(start: float, share: float, steps: i
 
 def test_what_follows_an_epoch_is_spread_over_it() -> None:
     seconds = [1.0, 0.1, 0.1, 0.1] * 2  # each fourth step has an evaluation before it, and workers that start
-    assert made_up(seconds, [0.5, None, None, None] * 2, 4) == pytest.approx((0.2, 0.5 / 1.3))
+    assert split_time(seconds, [0.5, None, None, None] * 2, 4) == pytest.approx((0.2, 0.5 / 1.3))
 
 
 def test_long_steps_inside_an_epoch_count_too() -> None:
-    assert made_up([0.1] * 9 + [1.1], [None] * 10, None) == pytest.approx((0.1, 0.5))
+    assert split_time([0.1] * 9 + [1.1], [None] * 10, None) == pytest.approx((0.1, 0.5))
 
 
 @pytest.mark.parametrize(("ends", "epoch"), [([], None), ([None] * 3, 100), ([0.0] * 3, 1)])
 def test_what_was_not_seen_is_not_guessed(ends: list[float | None], epoch: int | None) -> None:
-    assert made_up([0.1] * len(ends), ends, epoch)[1] is None
+    assert split_time([0.1] * len(ends), ends, epoch)[1] is None

@@ -24,7 +24,7 @@ from autotune.trial.parent.judge import (
     explain,
     judge,
     loss_tolerance,
-    most_telling,
+    most_informative,
     out_of_memory,
     short,
 )
@@ -240,11 +240,11 @@ class TestLostPeers:
     def test_the_cause_is_more_telling_than_who_lost_a_peer(self) -> None:
         lost, cause = raised("RuntimeError", LOST_PEER), raised("ValueError", "bad shape")
         lacking = TrialReport(measurement=MEASURED, not_applied=(("threads", "why"),))
-        assert most_telling([GOOD, lost, cause, lacking]) is cause
-        assert most_telling([GOOD, lacking, lost]) is lost
-        assert most_telling([GOOD, lacking]) is lacking
-        assert most_telling([GOOD]) is GOOD
-        assert most_telling([]) is None
+        assert most_informative([GOOD, lost, cause, lacking]) is cause
+        assert most_informative([GOOD, lacking, lost]) is lost
+        assert most_informative([GOOD, lacking]) is lacking
+        assert most_informative([GOOD]) is GOOD
+        assert most_informative([]) is None
 
 
 class TestScaler:
@@ -332,7 +332,7 @@ NETWORK = [
 
 @pytest.mark.parametrize(("kind", "text"), NETWORK)
 def test_a_script_that_wants_the_network_is_told_how_to_get_it(kind: str, text: str) -> None:
-    assert "--allow-network" in (explain(kind, text, network=False, room=2**30) or "")
+    assert "--allow-network" in (explain(kind, text, network=False, limit=2**30) or "")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_script_that_wants_the_network_is_told_how_to_get_it(kind: str, text: 
     ],
 )
 def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, word: str) -> None:
-    assert word in (explain(kind, str(error), network=False, room=3 * 2**29) or "")
+    assert word in (explain(kind, str(error), network=False, limit=3 * 2**29) or "")
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, wo
     ],
 )
 def test_an_error_of_the_scripts_own_is_left_to_speak_for_itself(kind: str, text: str) -> None:
-    assert explain(kind, text, network=False, room=2**30) is None
+    assert explain(kind, text, network=False, limit=2**30) is None

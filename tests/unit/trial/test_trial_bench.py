@@ -8,11 +8,11 @@ from collections import deque
 import pytest
 
 from autotune.stats.measurement import Block
-from autotune.trial.parent.trial_bench import TrialContest
+from autotune.trial.parent.trial_bench import RunningReplicate
 
 
-def block(rate: float, stolen: float = 0.0) -> Block:
-    return Block(round(1000 * rate), 1000.0, 1, stolen)
+def block(rate: float, steal: float = 0.0) -> Block:
+    return Block(round(1000 * rate), 1000.0, 1, steal)
 
 
 class Turns:
@@ -25,12 +25,12 @@ class Turns:
         return self.left.popleft()
 
 
-def contest(turns: Turns, *names: str) -> TrialContest:
-    return TrialContest(dict.fromkeys(names, turns), random.Random(0))  # type: ignore[arg-type]
+def contest(turns: Turns, *names: str) -> RunningReplicate:
+    return RunningReplicate(dict.fromkeys(names, turns), random.Random(0))  # type: ignore[arg-type]
 
 
 def test_a_disturbed_block_is_taken_once_more() -> None:
-    turns = Turns(block(1, stolen=0.9), block(2), block(3, stolen=0.9), block(4, stolen=0.9))
+    turns = Turns(block(1, steal=0.9), block(2), block(3, steal=0.9), block(4, steal=0.9))
     assert sorted(contest(turns, "a", "b").round(0.3).values()) == [2, 4]
     assert not turns.left
 
@@ -38,7 +38,7 @@ def test_a_disturbed_block_is_taken_once_more() -> None:
 def test_beside_a_lasting_load_no_block_is_taken_again() -> None:
     """Only the bad ones would be: what is left would be faster than training is."""
     turns = Turns(
-        block(1, stolen=0.3), block(2, stolen=0.3), block(3, stolen=0.3), block(4), block(5, stolen=0.3), block(6)
+        block(1, steal=0.3), block(2, steal=0.3), block(3, steal=0.3), block(4), block(5, steal=0.3), block(6)
     )
     held = contest(turns, "a")
     assert [held.round(0.3)["a"] for _ in range(4)] == [2, 3, 4, 6], "once more at first, and after a quiet round"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.tuning.race import RUNGS, leaders, race
+from autotune.tuning.race import RUNGS, best_of_levels, race
 from autotune.tuning.state import RunState
 from tests.doubles.fake_bench import FakeBench, completed, listed, make, speeds
 
@@ -39,7 +39,7 @@ class TestRace:
         bench = FakeBench(speeds({FOUND[0]: 1.5, LOW[0]: 1.2}), noise=EXACT)
         trials = {FOUND[0]: 1200.0, FOUND[1]: 1190.0, LOW[0]: 1300.0}
         state = searched(bench, trials)
-        assert set(leaders(state, {"safe": FOUND[:2], "amp": LOW[:1]}, state.estimate)) == {"safe", "amp"}
+        assert set(best_of_levels(state, {"safe": FOUND[:2], "amp": LOW[:1]}, state.estimate)) == {"safe", "amp"}
         assert race(state, {"safe": FOUND[:2], "amp": LOW[:1]}) == {"safe": FOUND[0]}
 
     def test_a_level_no_faster_than_the_baseline_is_left_out(self) -> None:

@@ -39,7 +39,7 @@ def known(*trials: Trial) -> RunState:
     """After the baseline's trial and ``trials``."""
     state = empty(OWN)
     state.add(trial(OWN, 640.0), *trials)
-    state.take_stock()
+    state.estimate_durations()
     return state
 
 
@@ -78,7 +78,7 @@ class TestBesideOthers:
         wanted = schedule.LONG_BLOCK_SECONDS if long else schedule.BLOCK_SECONDS
         state = empty(OWN)
         state.add(first)
-        state.take_stock()
+        state.estimate_durations()
         assert schedule.block_seconds(state, schedule.BLOCK_SECONDS) == wanted
 
     def test_a_replicate_tells_how_the_next_one_is(self) -> None:

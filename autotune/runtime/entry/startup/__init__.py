@@ -1,6 +1,6 @@
-"""Lets Python itself run the script, and is prepared for it before: this folder stands on its path while it starts.
+"""Lets Python itself run the script, and prepares it before: this folder is on the module path while Python starts.
 
-Python then imports `sitecustomize` from here, before it looks at the script. That takes away all marks of this, so that
+Python then imports `sitecustomize` from here, before it looks at the script. That removes all traces of this, so that
 the script and its own processes see nothing of it. The backend and the settings are put in place when the script
 imports PyTorch. Not before: PyTorch reads variables then that the script may set itself, such as ``OMP_NUM_THREADS`` or
 ``TORCH_LOGS``.
@@ -23,16 +23,16 @@ from autotune.scripts.adapters import AfterImport
 FOLDER = str(Path(__file__).resolve().parent)
 BACKEND = "AUTOTUNE_STARTS_WITH"
 PATH, OWN_PATH = "PYTHONPATH", "AUTOTUNE_OWN_PYTHONPATH"
-"""The variable that Python reads, and where the user's value of it waits meanwhile."""
+"""The variable that Python reads, and the one that keeps the user's value meanwhile."""
 
 
 def works() -> bool:
-    """Return whether Python, started with the flags of this process, reads `FOLDER`."""
+    """Return True if Python, started with the flags of this process, reads `FOLDER`."""
     return bool(sys.executable) and not (sys.flags.ignore_environment or sys.flags.no_site or os.pathsep in FOLDER)
 
 
 def mark(environment: MutableMapping[str, str], backend: str) -> None:
-    """Have a Python that starts with ``environment`` be prepared for ``backend``."""
+    """Make a Python that starts with ``environment`` prepare for ``backend``."""
     own = environment.get(PATH)
     if own is not None:
         environment[OWN_PATH] = own
@@ -41,7 +41,7 @@ def mark(environment: MutableMapping[str, str], backend: str) -> None:
 
 
 def unmark(environment: MutableMapping[str, str]) -> str | None:
-    """Make ``environment`` what it was. Returns the backend; None where there was no mark."""
+    """Make ``environment`` what it was. Returns the backend; None if there was no mark."""
     backend = environment.pop(BACKEND, None)
     if backend is not None:
         del environment[PATH]
@@ -71,7 +71,7 @@ def _with_torch(backend: str, process: int, order: str | None, _torch: ModuleTyp
 
 
 def _starting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let ``init_process_group`` start backend ``name``, whatever the script asks for."""
+    """Let ``init_process_group`` start backend ``name``, whatever the script names."""
 
     def init_process_group(backend: str | None = None, *positional: Any, **options: Any) -> Any:
         options.pop("pg_options", None)  # they are the replaced backend's

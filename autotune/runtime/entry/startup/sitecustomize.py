@@ -10,7 +10,7 @@ import traceback
 
 def _prepare(folder: str) -> None:
     """Take this file's traces away and prepare for the script."""
-    del sys.modules[__name__]  # of this name is the user's own module, where there is one
+    del sys.modules[__name__]  # the user may have a module of this name
     sys.path.remove(folder)
     sys.path_importer_cache.pop(folder, None)
     sys.path.append(os.path.abspath(os.path.join(folder, *[os.pardir] * 4)))  # a checkout may be on no path
@@ -25,9 +25,9 @@ def _prepare(folder: str) -> None:
 
 try:
     _prepare(os.path.dirname(__file__))
-except BaseException:  # Python would go on, with training as it should not be
+except BaseException:  # Python would continue without the settings
     traceback.print_exc()
     os._exit(1)
 
-# The user's own. Where there is none, Python expects this error.
+# The user's own. If there is none, Python expects this error.
 importlib.import_module("sitecustomize")

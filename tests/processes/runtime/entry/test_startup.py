@@ -11,7 +11,7 @@ import pytest
 
 from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.settings import Settings
-from autotune.knobs.task import Fingerprint
+from autotune.knobs.task_facts import Fingerprint
 from autotune.launch.command import ENTRY
 from autotune.runtime.entry import startup
 from autotune.scripts.apply import Order

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.probes.processes import Process, cpu_time, may_use, processes, taken
+from autotune.probes.cpu_time import Process, cpu_time, may_use, processes, taken
 from tests.doubles.proc import TUNER, ProcTree, Row
 
 IDLE = (0.0, 0, 0, 0)
@@ -53,7 +53,7 @@ def others(
         ({0: (4, 0, 0, 1, 5), 1: (0, 0, 0, 10)}, (Row(TUNER, seconds=4),), (0.0, 0.0)),
         ({0: (2, 0, 0, 8), 1: (0, 0, 0, 10)}, (Row(TUNER, seconds=3),), (0.0, 0.0)),
     ],
-    ids=["own", "ended unseen", "own that ended", "tree", "interrupts", "stolen", "waiting for disks", "rounding"],
+    ids=["own", "ended unseen", "own that ended", "tree", "interrupts", "steal", "waiting for disks", "rounding"],
 )
 def test_all_cpu_time_but_ones_own(
     tmp_path: Path, then: dict[int, tuple[float, ...]], rows: tuple[Row, ...], expected: tuple[float, float]

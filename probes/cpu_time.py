@@ -1,7 +1,7 @@
-"""The CPU time of this machine: all of it, one's own, and whose the rest was.
+"""The CPU time of this machine: all of it, that of our own processes, and who took the rest.
 
-Short processes are never seen alive. So what others take is all CPU time of the machine minus that of one's own
-process tree, where each process also holds the time of its children that have ended. Names only illustrate the total.
+Short processes are never seen alive. So what others take is all CPU time of the machine minus that of our own process
+tree. Each process also holds the time of its children that have ended. Names only illustrate the total.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Process:
     pid: int
     parent: int
     created: float
-    """Seconds since the machine started; with ``pid`` it tells one process from another for good."""
+    """Seconds since the machine started; with ``pid`` it identifies a process for good."""
     name: str
     """The program's; empty if the process belongs to another user."""
     niceness: int
@@ -44,7 +44,7 @@ class CpuTime:
     """Seconds of the clock, as the processors count them."""
     used: float
     """By all processes and by interrupts."""
-    stolen: float
+    steal: float
     """By other guests of the hypervisor."""
     own: float
     """By one's own process tree."""
@@ -76,18 +76,18 @@ def cpu_time(system: System, seen: Sequence[Process], root: int) -> CpuTime | No
 
     ``root`` is the process whose tree is one's own, among all that are ``seen`` now.
     """
-    mask, clock, used, stolen, count = system.affinity(), 0, 0, 0, 0
+    mask, clock, used, steal, count = system.affinity(), 0, 0, 0, 0
     for cpu, text in re.findall(r"^cpu(\d+) ([\d ]+)$", system.read("/proc/stat") or "", re.MULTILINE):
         if int(cpu) in mask:
             ticks = [int(field) for field in text.split()[:8]]  # guests, which follow, are counted in user and nice
             clock, count = clock + sum(ticks), count + 1
             used += sum(ticks[:3]) + sum(ticks[5:7])  # user, nice, system; interrupts, hard and soft
-            stolen += sum(ticks[7:])
+            steal += sum(ticks[7:])
     if not clock:
         return None
     ours = below(seen, root)
     own = sum(each.seconds + each.ended for each in seen if each.pid in ours)
-    return CpuTime(clock * TICK / count, used * TICK, stolen * TICK, own, budget.quota_seconds(system), count)
+    return CpuTime(clock * TICK / count, used * TICK, steal * TICK, own, budget.quota_seconds(system), count)
 
 
 def taken(before: CpuTime, now: CpuTime, threads: int) -> tuple[float, float]:
@@ -104,7 +104,7 @@ def taken(before: CpuTime, now: CpuTime, threads: int) -> tuple[float, float]:
     others = now.used - before.used - own - max(0, now.cpus - threads) * seconds
     if now.group is not None and before.group is not None:
         others = max(others, now.group - before.group - own)
-    return max(0.0, others) / seconds, (now.stolen - before.stolen) / seconds
+    return max(0.0, others) / seconds, (now.steal - before.steal) / seconds
 
 
 def may_use(system: System, pid: int, cpus: frozenset[int]) -> bool:

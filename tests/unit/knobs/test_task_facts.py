@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from autotune.decoding import decoded
-from autotune.knobs.task import TaskFacts
+from autotune.knobs.task_facts import TaskFacts
 from benchmarks.simulation.simulator import context, inventory
 
 

@@ -19,11 +19,11 @@ from autotune.inspect.step_clock import above, is_users
 from autotune.knobs.allocator import mmap_threshold
 from autotune.runtime.loaders import length
 from autotune.scripts import adapters
-from autotune.stats.whole_run import made_up
+from autotune.stats.whole_run import split_time
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
 ENDS = 2
-"""Ends of epochs that are enough."""
+"""Ends of epochs to follow."""
 LEAST_STEPS = 3
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -44,7 +44,7 @@ def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         between.append(loop.between)
     steps = in_all or loops.steps(len(seconds), epoch)
     is_short = epoch is not None and steps is not None and steps < epoch  # no epoch of the run ends
-    step, share = made_up(seconds, between, None if is_short else epoch)
+    step, share = split_time(seconds, between, None if is_short else epoch)
     found = {"step_seconds": step, "other_share": share, "steps": steps}
     saw_all = share is not None if epoch else bool(share)
     return found | ({"mmap_threshold": mmap_threshold()} if saw_all else {})
@@ -63,7 +63,7 @@ class Loops:
         ranges: outermost first; none if they are not known, or if there are loops of another kind.
         passes: True if an epoch of the training loader is inside.
         innermost: the frame of the innermost, and its variable.
-        begun: turns that it had made when it was looked at.
+        begun: iterations that it had made when it was looked at.
     """
 
     ranges: list[range]
@@ -88,7 +88,7 @@ class Loops:
         return found
 
     def turns(self) -> int:
-        """Return how many turns the innermost range has made."""
+        """Return how many iterations the innermost range has made."""
         if self.innermost is None:
             return 0
         frame, variable = self.innermost

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.inspect.epoch_end import Loops
 from autotune.inspect.step_clock import above
-from autotune.inspect.whole_run import Loops
 
 HEAD = """
 import torch

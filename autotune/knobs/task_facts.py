@@ -59,9 +59,9 @@ class TaskFacts:
     sample_variation: float
     """Largest over median sample size; 1.0 for fixed shapes."""
     batch_shapes: int = 1
-    """How many different shapes a few batches of as many samples had; 1 where nobody looked, as in scripts."""
+    """How many different shapes a few batches of as many samples had; 1 if that was not looked at, as in scripts."""
     unit: str
-    """What rates count: ``samples``, or ``items`` where the task counts its own."""
+    """What rates count: ``samples``, or ``items`` if the task counts its own."""
     device: str
     """``cpu`` or ``cuda``."""
     current: Mapping[str, Any]
@@ -73,7 +73,7 @@ class TaskFacts:
     """What a script decides itself. A value of None stands for all but the baseline's."""
 
     script: str | None = None
-    """What a training step of an unmodified script is known by; None for a task file."""
+    """What the training steps of an unmodified script are counted by; None for a task file."""
     ranked: bool = False
     """True for a script that finds the variables that torchrun sets, also as one process."""
     skip: int = 0
@@ -81,7 +81,7 @@ class TaskFacts:
     no_fork_reason: str | None = None
     """Why a script cannot be forked where it trains, so that each trial runs it from its start; None if it can."""
     compared: Fingerprint = field(default_factory=Fingerprint)
-    """What the task's model, optimizer and loader are known by."""
+    """Fingerprints of the task's model, optimizer and loader."""
 
     def why_left_out(self, knob: str, value: Any, own: Any) -> str | None:
         """Return why ``knob`` cannot have ``value``; None if it can. ``own``, the baseline's value, it always can."""
