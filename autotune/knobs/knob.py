@@ -66,11 +66,26 @@ class Context:
     """What the first compiled step took; infinite if it did not finish, None if none was tried."""
     neighbours: float = 0.0
     """Processors that other processes kept busy until the search began, on average."""
+    noise_scale: float | None = None
+    """The gradient noise scale in batches of the baseline; None if it was not measured."""
+
+    def worth(self, settings: Chosen) -> float:
+        """Return what an item in a batch of ``settings`` is worth against one in the baseline's, as `progress`."""
+        return progress(settings.global_batch / self.baseline.global_batch, self.noise_scale)
 
     @property
     def cuda(self) -> bool:
         """Return True if trials run on a CUDA device."""
         return self.task.device == "cuda"
+
+
+def progress(factor: float, noise_scale: float | None) -> float:
+    """Return how far a sample brings the loss in a batch ``factor`` times as large, against one in the batch itself.
+
+    A loss needs ``1 + noise_scale / batch`` steps, up to a constant (McCandlish et al. 2018, equation 2.7): many more
+    samples in batches beyond the noise scale. 1 if that is not known.
+    """
+    return 1.0 if noise_scale is None else (1 + noise_scale) / (factor + noise_scale)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ in Python checks nothing. The format gets a number when version 1.0 is released.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from autotune.errors import UsageError, did_you_mean
-from autotune.knobs.knob import LEVELS, Knob
+from autotune.knobs.knob import LEVELS, Knob, progress
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
@@ -29,7 +29,7 @@ from autotune.profiles.records import (
     span,
 )
 from autotune.stats.decide import LevelVerdict
-from autotune.stats.proof import MOST_SPEEDUP, Proof
+from autotune.stats.proof import MOST_SPEEDUP, Proof, Round
 from autotune.stats.whole_run import WholeRun
 
 SCHEMA = "autotune.profile"
@@ -175,6 +175,8 @@ class Evidence:
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
     busy: Annotated[bool, OMITTED] = False
     """True if they took more than half of the CPUs: the figures are not the machine's, and are not shared."""
+    noise_scale: Annotated[Rate | None, OMITTED] = None
+    """The gradient noise scale in batches of the baseline; left out if it was not measured."""
     run: Annotated[Followed | None, OMITTED] = None
     """The whole run of a script; left out if it was not followed."""
 
@@ -243,6 +245,12 @@ class Profile:
             hint = did_you_mean(name, self.levels)
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
+
+    def by_worth(self, measured: Round) -> Round:
+        """Return a round of the baseline and of levels that counts each item by its worth, as speedups do."""
+        own, scale = self.baseline.global_batch, self.evidence.noise_scale
+        worth = {name: progress(level.settings.global_batch / own, scale) for name, level in self.levels.items()}
+        return replace(measured, rates={name: rate * worth.get(name, 1.0) for name, rate in measured.rates.items()})
 
     def saved_seconds(self, level: str) -> float | None:
         """Return what the whole run saves at ``level``, by its measured speedup; None if its length is not known."""

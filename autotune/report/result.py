@@ -111,11 +111,13 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
     if before == after:
         return ""
     factor, samples = after / before, profile.target.samples
-    steps = ""
-    if samples:
-        steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch"
+    faster = formatting.times(result.rate / profile.baseline_rate) if profile.baseline_rate else "more"
+    progress = f"{faster} {profile.target.unit}, about {formatting.times(result.speedup.value)} progress to a loss"
+    if profile.evidence.noise_scale is None:
+        progress = f"{faster} {profile.target.unit}; how much of it is progress to a loss was not measured"
+    steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch" if samples else ""
     return (
-        f"the global batch goes from {before} to {after}{steps}. Adapt the learning rate:"
+        f"{progress}. The global batch goes from {before} to {after}{steps}. Adapt the learning rate:"
         f" try {formatting.number(math.sqrt(factor))} times yours for Adam kinds (sqrt rule),"
         f" {formatting.number(factor)} times for SGD (linear rule), with warm-up."
     )

@@ -24,6 +24,7 @@ class Trial:
         level: the level that was searched then.
         stage: why it ran: ``baseline``, ``again``, ``design`` or ``model``.
         seconds: when it ended, since the end of the first trial; known of trials read from a journal.
+        worth: of an item, see `autotune.knobs.knob.progress`.
     """
 
     settings: Settings
@@ -31,6 +32,7 @@ class Trial:
     level: str
     stage: str = ""
     seconds: float = 0.0
+    worth: float = 1.0
 
     @property
     def measurement(self) -> Measurement | None:
@@ -39,9 +41,9 @@ class Trial:
 
     @property
     def rate(self) -> float | None:
-        """Return items per second; None if the trial gave none."""
+        """Return items per second, each by its worth; None if the trial gave none."""
         measured = self.measurement
-        return measured.rate if measured is not None and measured.rate > 0 else None
+        return measured.rate * self.worth if measured is not None and measured.rate > 0 else None
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Planner:
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
         index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))
-        return Proposal(pool[index], stage, CLEAR_LOSER * rate)
+        return Proposal(pool[index], stage, CLEAR_LOSER * rate / self._space.context.worth(pool[index]))
 
     def _jump(self, history: Sequence[Trial], model: Surrogate, best: Settings, avoid: Forbidden) -> Settings | None:
         """Climb move by move to the highest expected rate; None if this level has jumped already."""

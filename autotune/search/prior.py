@@ -60,7 +60,7 @@ class Prior:
     def __call__(self, settings: Settings) -> float:
         """Return the expected log rate, up to a constant."""
         return (
-            log(settings.global_batch)
+            log(settings.global_batch * self._context.worth(settings))
             - log(self._step(settings))
             + sum(knob.gain(settings, self._context) for knob in KNOBS)
             + BATCH_GAIN * log2(settings.batch_size)

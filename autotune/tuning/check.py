@@ -102,4 +102,4 @@ def measure_claim(
             replicates += 1
             observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
             longest = max(longest, time.monotonic() - begun)
-    return compare(rounds, name, BASELINE)
+    return compare([profile.by_worth(each) for each in rounds], name, BASELINE)

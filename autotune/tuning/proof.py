@@ -74,7 +74,7 @@ def run_replicate(
         expected = sum(startup_seconds(state, settings) for settings in candidates.values())
         state.slowness = (state.schedule.clock() - began) / expected
         for _ in range(count):
-            rates = replicate.round(seconds)
+            rates = {name: rate * state.worth(candidates[name]) for name, rate in replicate.round(seconds).items()}
             rounds.append(Round(number, rates, replicate.neighbours))
             waits.append(replicate.cpu_wait)
             done = len(state.rounds) + len(rounds)

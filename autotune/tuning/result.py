@@ -127,24 +127,25 @@ def profile_of(
             one if its settings are the same.
     """
     task = context.task
+    may_change_batch = "batch_size" not in task.current and context.noise_scale is not None
     warnings = (*task.warnings, *evidence.warnings, *_batch_norm(context, answers))
     profile = Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=Target(**{each.name: getattr(task, each.name) for each in fields(Target)}),
-        recommended=recommended or _recommended(answers, "amp" if "batch_size" in task.current else "max"),
+        recommended=recommended or _recommended(answers, "max" if may_change_batch else "amp"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
-        levels={level: _level_result(level, answer) for level, answer in answers.items()},
+        levels={level: _level_result(level, answer, context) for level, answer in answers.items()},
         evidence=replace(evidence, warnings=warnings),
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
     )
     return replace(profile, evidence=replace(evidence, warnings=(*_doubts(profile), *warnings)))
 
 
-def _level_result(level: str, answer: Answer) -> LevelResult:
-    note = notes.level_note(level, answer)
-    return LevelResult(answer.settings, answer.rate, answer.speedup, answer.proven, note, answer.verdict.value)
+def _level_result(level: str, answer: Answer, context: Context) -> LevelResult:
+    note, rate = notes.level_note(level, answer), answer.rate / context.worth(answer.settings)
+    return LevelResult(answer.settings, rate, answer.speedup, answer.proven, note, answer.verdict.value)
 
 
 def _doubts(profile: Profile) -> Iterator[str]:
@@ -162,6 +163,7 @@ def evidence_of(state: RunState, context: Context, left_out: Iterable[LeftOut]) 
         seconds=0.0,
         failures=tuple(_failures(state)),
         not_offered=tuple(left_out),
+        noise_scale=context.noise_scale,
         ceiling=Ceiling(rates["fp32"], rates.get("bf16", 0.0)) if "fp32" in rates else None,
     )
 

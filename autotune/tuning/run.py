@@ -15,6 +15,7 @@ from autotune.errors import Interrupted, LaunchError, NothingUsable, UserCodeErr
 from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import BY_NAME
+from autotune.knobs.space import Space
 from autotune.knobs.stated import baseline_settings, check_fixed_for, check_fixed_on
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes import software
@@ -56,6 +57,9 @@ SCREENING_START = 2.0
 FOLLOWED_BY = "autotune.inspect.epoch_end:follow"
 FOLLOWED_SECONDS, FOLLOWED_SHARE = 8.0, 0.1
 """A script is followed for so long at most, and for this share of the budget."""
+NOISE_SCALE_BY = "autotune.inspect.noise_scale:noise_scale"
+NOISE_SECONDS, NOISE_SHARE = 8.0, 0.1
+"""The gradient noise scale is measured for so long at most, and for this share of the budget."""
 NEARLY = 0.9
 """A threshold of glibc's that is found to be above this share of the expected one is the expected one."""
 FOLLOWED_START = 0.06
@@ -164,6 +168,8 @@ def _run_phases(job: _Job) -> Result:
     )
     context = replace(context, task=_screened(job, comparison, context))
     job.whole_run = _followed(job)
+    context = replace(context, noise_scale=_noise_scale(job, options.spaces(context)[LEVELS[-1]]))
+    state.count_by(context.worth)
     state.settle = comparison.settle
     state.estimate_durations()
     context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget)
@@ -312,6 +318,17 @@ def _followed(job: _Job) -> WholeRun | None:
         bench.mmap_threshold = run.mmap_threshold
         job.state.begin_with(job.state.measure(job.state.baseline, LEVELS[0], "baseline"))
     return run if run.steps or not job.options.train_seconds else run.of(job.options.train_seconds)
+
+
+def _noise_scale(job: _Job, highest: Space) -> float | None:
+    """Measure the gradient noise scale if the space of the ``highest`` level has several batches, and time for it."""
+    bench, schedule = job.state.bench, job.schedule
+    if len(highest.global_batches) < 2 or bench.timeouts.starting > SCREENING_START * PATIENCE:
+        return None
+    job.observe(stage="measuring the gradient noise scale")
+    seconds = min(NOISE_SECONDS, NOISE_SHARE * schedule.budget)
+    found = bench.inspect(job.state.baseline, NOISE_SCALE_BY, seconds)[1].get("noise_scale")
+    return None if found is None else float(found)
 
 
 def _screened(job: _Job, comparison: Comparison, context: Context) -> TaskFacts:

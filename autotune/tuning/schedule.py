@@ -104,7 +104,7 @@ def step_seconds(state: RunState, settings: Settings) -> float:
 
 
 def _seconds_at(state: RunState, settings: Settings, rate: float) -> float:
-    return settings.global_batch * state.items_per_sample / rate if rate else 0.0
+    return settings.global_batch * state.items_per_sample * state.worth(settings) / rate if rate else 0.0
 
 
 def rounds_per_replicate(state: RunState) -> int:

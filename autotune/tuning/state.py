@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
@@ -91,6 +91,8 @@ class RunState:
     """``(space, start, thorough)``: the search of one level."""
     rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
     """``(history, space, count)``: the best settings measured so far, best first."""
+    worth: Callable[[Settings], float] = field(default=lambda _settings: 1.0)
+    """What an item is worth in a batch of settings: all rates below are by it."""
     settle: Callable[[Settings], Settings] = field(default=lambda settings: settings)
     """Returns settings without the knobs that change the user's first steps."""
 
@@ -129,11 +131,17 @@ class RunState:
 
     def add(self, *trials: Trial) -> None:
         """Add finished trials. Rates of repeated settings are averaged."""
-        for trial in trials:
+        for trial in (replace(each, worth=self.worth(each.settings)) for each in trials):
             self.history.append(trial)
             if trial.rate:
                 rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]
                 self.estimates[trial.settings] = sum(rates) / len(rates)
+
+    def count_by(self, worth: Callable[[Settings], float]) -> None:
+        """Count each item by its ``worth``, also in the trials that there are."""
+        self.worth, known = worth, self.history
+        self.history, self.estimates = [], {}
+        self.add(*known)
 
     def begin_with(self, trial: Trial) -> None:
         """Forget rates that were measured before ``trial``, in another way; what failed is still known."""

@@ -53,7 +53,7 @@ LAYERS = (
     Layer("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
     Layer("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
     Layer("report.notes",    "",                                       never=IMPURE),
-    Layer("inspect.parts inspect.step_clock inspect.epoch_end inspect", "torch", never="subprocess"),
+    Layer("inspect.parts inspect.step_clock inspect.epoch_end inspect.noise_scale inspect", "torch", never="subprocess"),
     Layer("tuning.baseline tuning.events tuning.options tuning.machine tuning.runner tuning.state tuning", "filelock",
          never="torch subprocess logging"),
     Layer("inspect*",        "",                                       never="torch subprocess logging"),

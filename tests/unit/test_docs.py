@@ -233,7 +233,9 @@ def whole_profile() -> dict[str, Any]:
     made = profile(Settings(), machine=replace(MACHINE, gpus=("h200",), gpu_gib=(141,), gpu_links=("nvlink",)))
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
     target = replace(made.target, script="steps", ranked=True, compared=compared)
-    evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True)
+    evidence = replace(
+        made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0
+    )
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
     written = Written("0.1.0", "2026-11-22")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.knobs.constraints import THREAD_SLACK
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS, progress
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.knobs.task_facts import LeftOut
@@ -215,3 +215,10 @@ def test_a_script_of_several_processes_keeps_their_number_and_moves_the_rest() -
     assert own.but(num_workers=1, prefetch_factor=2) in space
     assert {settings.processes for _, settings in space.moves(own, far=True)} == {2}
     assert {settings.global_batch for _, settings in build(replace(found, baseline=own), "max").moves(own)} == {32}
+
+
+@pytest.mark.parametrize(
+    ("factor", "noise_scale", "worth"), [(1, 7.0, 1.0), (4, None, 1.0), (4, 0.0, 0.25), (4, 2.0, 0.5), (4, 1e9, 1.0)]
+)
+def test_items_of_a_larger_batch_are_worth_less(factor: float, noise_scale: float | None, worth: float) -> None:
+    assert progress(factor, noise_scale) == pytest.approx(worth)

@@ -145,7 +145,12 @@ def test_the_data_is_plain_data_in_the_order_of_the_file() -> None:
     assert list(data["baseline"]) == ["settings", "rate"]
     assert list(data["baseline"]["settings"]) == list(KNOB_NAMES)
     assert list(data["target"]) == ["name", "unit", "device", "parameters", "samples"]
-    assert set(data["evidence"]) == {field.name for field in fields(Evidence)} - {"beside", "busy", "run"}
+    assert set(data["evidence"]) == {field.name for field in fields(Evidence)} - {
+        "beside",
+        "busy",
+        "run",
+        "noise_scale",
+    }
     data["evidence"]["failures"][0]["changed"]["batch_size"] = 1
     assert made.evidence.failures[0].changed == {"batch_size": 512}
 

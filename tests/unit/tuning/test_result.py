@@ -132,18 +132,19 @@ class TestProfile:
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
 
     @pytest.mark.parametrize(
-        ("current", "level", "recommended"),
+        ("current", "noise_scale", "level", "recommended"),
         [
-            ({}, None, "max"),
-            ({"batch_size": 32}, None, "amp"),
-            ({}, "safe", "safe"),
-            ({"batch_size": 32}, "max", "max"),
+            ({}, 2.0, None, "max"),
+            ({}, None, None, "amp"),
+            ({"batch_size": 32}, 2.0, None, "amp"),
+            ({}, 2.0, "safe", "safe"),
+            ({"batch_size": 32}, None, "max", "max"),
         ],
     )
-    def test_a_stated_batch_size_is_kept_unless_asked_otherwise(
-        self, current: dict[str, int], level: str | None, recommended: str
+    def test_another_batch_is_recommended_by_its_progress_and_if_none_is_stated(
+        self, current: dict[str, int], noise_scale: float | None, level: str | None, recommended: str
     ) -> None:
-        said = replace(CONTEXT, task=replace(CONTEXT.task, current=current))
+        said = replace(CONTEXT, task=replace(CONTEXT.task, current=current), noise_scale=noise_scale)
         assert concluded(empty(OWN), said, level).recommended == recommended
 
     def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:

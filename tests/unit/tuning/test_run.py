@@ -71,6 +71,16 @@ class TestAnswers:
         assert [results[level].settings for level in LEVELS] == [FASTER, LOW, LARGE]
         assert all(result.proven for result in results.values())
 
+    @pytest.mark.parametrize(("worth", "proven"), [(0.9, True), (0.5, False)])
+    def test_a_larger_batch_is_proven_by_what_its_items_are_worth(self, worth: float, proven: bool) -> None:
+        bench = FakeBench(speeds({LOW: 1.5, LARGE: 2.5}))
+        started = make(bench, listed(amp=[LOW], max=[LARGE]))
+        started.count_by(lambda settings: worth if settings == LARGE else 1.0)
+        result = proven_answers(run(started), LEVELS)["max"]
+        assert result.proven
+        assert (result.settings == LARGE) == proven
+        assert result.speedup.value == pytest.approx(2.5 * worth if proven else 1.5, rel=0.1)
+
     def test_with_the_projects_own_search(self) -> None:
         machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}

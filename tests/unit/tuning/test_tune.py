@@ -21,7 +21,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress
-from autotune.stats.outcome import Compared, Crashed, Outcome
+from autotune.stats.outcome import Compared, Completed, Crashed, Outcome
 from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
 from autotune.tuning import machine, run, runner
@@ -107,6 +107,9 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         def compare(self, settings: Settings) -> Outcome:
             return Compared()
 
+        def inspect(self, *_: object) -> tuple[Outcome, dict[str, float]]:
+            return Completed(), {"noise_scale": 4.0}
+
     @contextmanager
     def unlocked(*_: Any) -> Iterator[None]:
         yield
@@ -140,6 +143,7 @@ class TestRun:
             "loading the task",
             "baseline",
             "comparing first steps",
+            "measuring the gradient noise scale",
             "searching: safe",
         ]
         assert world.closed == 1
