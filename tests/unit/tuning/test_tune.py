@@ -139,7 +139,7 @@ class TestRun:
         assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
         assert profiles.read(found.path).baseline == found.profile.baseline
         assert not found.profile.evidence.partial
-        assert list(dict.fromkeys(stages))[:4] == [
+        assert list(dict.fromkeys(stages))[:5] == [
             "loading the task",
             "baseline",
             "comparing first steps",
