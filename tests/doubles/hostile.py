@@ -60,17 +60,11 @@ def _code(bird: Path) -> dict[str, str]:
     run = f"touch {bird}"
     calls = {
         "apply": f"!!python/object/apply:os.system ['{run}']",
-        "new": f"!!python/object/new:subprocess.Popen [['touch', '{bird}']]",
         "object": "!!python/object:types.SimpleNamespace {a: 1}",
         "name": "!!python/name:os.system",
-        "module": "!!python/module:antigravity",
-        "tuple": "!!python/tuple [1, 2]",
         "bytes": "!!binary aGVsbG8=",
-        "set": "!!set {a}",
-        "omap": "!!omap [a: 1]",
         "local tag": "!env HOME",
         "long tag": "!<tag:yaml.org,2002:python/name:os.system>",
-        "include": "!include /etc/passwd",
         "int tag": "!!int '8'",
     }
     found = {f"{name} as value": instead("vendor: amd", f"vendor: {text}") for name, text in calls.items()}
@@ -83,7 +77,6 @@ def _code(bird: Path) -> dict[str, str]:
 @functools.cache
 def _structure() -> dict[str, str]:
     return {
-        "ten megabytes": TEXT + "#" * 10_000_000,
         "just too large": TEXT + "#" * (file.MAX_BYTES - len(TEXT) + 1),
         "alias bomb": BOMB,
         "alias": instead("vendor: amd", "vendor: &v amd").replace("family: epyc-zen4", "family: *v"),
@@ -98,7 +91,6 @@ def _structure() -> dict[str, str]:
         "duplicate deep key": instead("    allocator: default", "    allocator: default\n    allocator: jemalloc"),
         "null": "null\n",
         "list": "- " + TEXT.replace("\n", "\n  "),
-        "number": "42\n",
         "nul byte": TEXT + "\0",
         "byte order mark": instead("vendor: amd", "vendor: \ufeffamd"),
         "tab": instead("  key:", "\tkey:"),
@@ -106,7 +98,6 @@ def _structure() -> dict[str, str]:
         "null key": TEXT + "null: 1\n",
         "many keys": TEXT + "".join(f"key{number}: 1\n" for number in range(2000)),
         "many failures": instead("  failures:\n", "  failures:\n" + "  - {kind: a, reason: b, changed: {}}\n" * 300),
-        "many features": instead("    features:\n", "    features:\n" + "    - a\n" * 300),
         "many versions": instead("software:\n", "software:\n" + "".join(f"  k{n}: 1\n" for n in range(300))),
     }
 
@@ -115,17 +106,10 @@ def _values(bird: Path) -> dict[str, str]:
     return {
         "preload": instead("allocator: default", f"allocator: {bird}"),
         "preload key": TEXT + f"environment:\n  LD_PRELOAD: {bird}\n",
-        "startup": TEXT + f"environment:\n  PYTHONSTARTUP: {bird}\n",
         "software as environment": instead("torch: 2.9.0", f"PYTHONSTARTUP: {bird}"),
         "software as list": instead("torch: 2.9.0", "torch: [2, 9]"),
-        "command": TEXT + f"command: touch {bird}\n",
         "script": instead("  device: cpu", f"  device: cpu\n  script: {bird}"),
-        "skip": instead("  device: cpu", "  device: cpu\n  skip: -1"),
         "device": instead("device: cpu", "device: file:///etc/passwd"),
-        "backend": instead("backend: null", f"backend: {bird}"),
-        "binding": instead("binding: none", "binding: $(id)"),
-        "compile": instead("compile: 'off'", f"compile: {bird}"),
-        "worker start": instead("worker_start: default", "worker_start: __import__('os')"),
         "absolute": instead("key: amd-epyc-zen4-8c-32g", "key: /etc/passwd"),
         "gpu with path": instead("gpus: []", "gpus: [../x]"),
         "feature with blank": instead("- avx2", "- avx2 --option"),
@@ -142,7 +126,6 @@ def _values(bird: Path) -> dict[str, str]:
         "raw escape codes": instead("note: ''", "note: \x1b]0;owned\x07"),
         "escape codes in key": TEXT + '"\\u001b]0;owned\\u0007": 1\n',
         "newlines": instead("note: ''", 'note: "a\\nautotune: all is well"'),
-        "long note": instead("note: ''", f"note: {'x' * 5000}"),
         "long name": instead("name: resnet", f"name: {'x' * 5000}"),
     }
 
@@ -154,10 +137,8 @@ def _unicode() -> dict[str, str]:
         "zero width": instead("name: resnet", "name: res\u200bnet"),
         "cyrillic in key": instead("allocator: default", "\u0430llocator: default"),
         "cyrillic in machine": instead("vendor: amd", "vendor: \u0430md"),
-        "cyrillic in machine key": instead("key: amd", "key: \u0430md"),
         "cyrillic in level": instead("recommended: amp", "recommended: \u0430mp"),
         "wide digits": instead("threads: 8", "threads: \uff18"),
-        "arabic digits": instead("threads: 8", "threads: \u0668"),
         "superscript": instead("threads: 8", "threads: 8\u00b2"),
         "surrogate": instead("name: resnet", 'name: "\\ud800"'),
         "private use": instead("name: resnet", "name: \ue000"),
@@ -168,12 +149,10 @@ def _unicode() -> dict[str, str]:
 def _numbers() -> dict[str, str]:
     written = {
         "sexagesimal": "1:30",
-        "octal": "0o10",
         "date": "2020-01-01",
         "minus": "-1",
         "zero": "0",
         "giant": "1000000000",
-        "hundred digits": "9" * 100,
         "thousand digits": "9" * 1000,
         "exponent": "8e0",
         "fraction": "8.0",

@@ -51,7 +51,8 @@ class ProcTree:
         ticks = {cpu: " ".join(str(round(100 * seconds)) for seconds in values) for cpu, values in since.items()}
         self._write("/proc/stat", "\n".join(["cpu  9 9 9 9", *(f"cpu{cpu} {text}" for cpu, text in ticks.items())]))
         for row in (Row(TUNER, name="autotune"), *rows) if all(row.pid != TUNER for row in rows) else rows:
-            times = f"{round(100 * row.seconds)} 0 0 {round(100 * row.ended)} 20 {row.niceness} 1 0 {row.pid}"
+            own, ended = round(100 * row.seconds), round(100 * row.ended)  # half in the kernel
+            times = f"{own // 2} {own - own // 2} {ended // 2} {ended - ended // 2} 20 {row.niceness} 1 0 {row.pid}"
             self._write(f"/proc/{row.pid}/stat", f"{row.pid} ({row.name}) S {row.parent} 1 1 0 0 0 0 0 0 0 {times} 0 0")
             self._write(f"/proc/{row.pid}/status", f"Name:\t{row.name}\nCpus_allowed_list:\t{row.cpus}")
             self.owners[f"/proc/{row.pid}"] = row.owner

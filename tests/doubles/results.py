@@ -100,21 +100,9 @@ def no_gain() -> Profile:
 
 def crowded() -> Profile:
     """The worst case for one screen: every knob moves, everything fails, many reasons."""
-    settings = Settings(
-        processes=2,
-        threads=4,
-        interop_threads=2,
-        num_workers=2,
-        prefetch_factor=8,
-        pin_memory=True,
-        batch_size=128,
-        channels_last=True,
-        optimizer_impl="fused",
-        allocator="jemalloc",
-        cudnn_benchmark=True,
-        compile="max-autotune",
-        precision="bf16",
-    )
+    many = AMP.but(processes=2, threads=4, interop_threads=2, num_workers=2, prefetch_factor=8, batch_size=128)
+    switches = {"pin_memory": True, "channels_last": True, "cudnn_benchmark": True}
+    settings = many.but(**switches, allocator="jemalloc", compile="max-autotune")
     long = "a reason that goes on and on " * 10
     result = LevelResult(settings, 123456789.0, Proof(11.11, 10.22, 12.33, 0.95, 120), True, long)
     evidence = Evidence(

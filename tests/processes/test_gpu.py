@@ -12,34 +12,16 @@ from autotune.probes import inventory
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.trial.running_scripts import running_task
-from tests.slow.harness import autotune
+from tests.slow.harness import MLP, autotune
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
-CONVOLUTIONS = """
-import torch
-from torch import nn
-from torch.utils.data import TensorDataset
-
-CURRENT = dict(batch_size=64, num_workers=0)
-
-
-def build_model():
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
-    )
-
-
-def build_dataset():
-    images = torch.randn(2048, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    return TensorDataset(images, torch.arange(2048) % 10)
-
-
-def compute_loss(model, batch):
-    images, labels = batch
-    return nn.functional.cross_entropy(model(images), labels)
-"""
+LAYERS = "nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)"
+CONVOLUTIONS = (
+    MLP.replace("nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)", LAYERS)
+    .replace("torch.randn(2048, 32,", "torch.randn(2048, 3, 32, 32,")
+    .replace("inputs.argmax(dim=1)", "torch.arange(2048)")
+)
 
 
 @pytest.fixture

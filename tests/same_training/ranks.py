@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
+from autotune.runtime.entry.torchrun import free_port
 from tests.same_training import outcome
 from tests.same_training.case import BATCH_NORM, WORLDS, Case
 from tests.same_training.legal import refused_by_tuner
@@ -115,7 +115,7 @@ def _read(path: Path) -> Iterator[Line]:
 def _start(world: str, folder: Path, first: int, step: int) -> list[Started]:
     """All ranks of one world, at case ``first``."""
     size, backend = WORLDS[world]
-    port = _free_port()
+    port = free_port()
     arguments = [str(folder), str(port), str(first), str(step)]
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOTUNE_", "RANK", "WORLD_"))}
     own |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
@@ -154,9 +154,3 @@ def _finish(ranks: list[Started]) -> str:
             shown = [line for line in lines[:-12] if line.startswith(TIMEOUT)] + lines[-12:]
             failed.append(f"rank {number} ended with {process.returncode}: {' | '.join(shown)}")
     return "; ".join(failed)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

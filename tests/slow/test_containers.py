@@ -12,36 +12,11 @@ from tests.slow.harness import MLP, Finished, autotune
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 
-BIG_BATCHES = """
-import torch
-from torch import nn
-from torch.utils.data import Dataset
-
-CURRENT = dict(batch_size=32, num_workers=2)
-
-
-class Images(Dataset):
-    def __len__(self):
-        return 256
-
-    def __getitem__(self, index):
-        return torch.full((65536,), float(index)), index % 3  # 256 KiB: 8 MiB a batch
-
-
-def build_dataset():
-    return Images()
-
-
-def build_model():
-    return nn.Linear(65536, 3)
-
-
-def compute_loss(model, batch):
-    inputs, targets = batch
-    return nn.functional.cross_entropy(model(inputs), targets)
-"""
-
-
+BIG_BATCHES = (  # 256 KiB a sample: 8 MiB a batch
+    MLP.replace("batch_size=64, num_workers=0", "batch_size=32, num_workers=2")
+    .replace("torch.randn(2048, 32,", "torch.randn(256, 65536,")
+    .replace("nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)", "nn.Linear(65536, 10)")
+)
 FEW = "--only processes --only num_workers --fix prefetch_factor=2"
 
 

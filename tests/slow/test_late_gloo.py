@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 
+from autotune.runtime.entry.torchrun import free_port
 from tests.processes.runtime.test_two_ranks import ROOT, by_gloo
 
 SCRIPT = """
@@ -36,9 +36,6 @@ optimizer.step()
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs threads of lower priority")
 def test_late_threads_of_gloo_do_not_abort_a_finished_training(tmp_path: Path) -> None:
     """The last work of gloo's threads falls into the interpreter's end, as it does now and then on a busy machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "AUTOTUNE_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     (tmp_path / "train.py").write_text(SCRIPT)
-    by_gloo([str(tmp_path / "train.py")], {**os.environ, **meeting, "PYTHONPATH": str(ROOT)})
+    by_gloo([str(tmp_path / "train.py")], {**os.environ, **meeting, "AUTOTUNE_DISABLE": "1", "PYTHONPATH": str(ROOT)})

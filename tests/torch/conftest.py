@@ -17,6 +17,8 @@ from torch import nn
 from torch.optim import Optimizer, optimizer
 from torch.utils.data import DataLoader, _utils
 
+from autotune.knobs import compile as compiling
+
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # threads of its pool would outlive a test
 
 OURS = ("GLOO_", "NCCL_", "OMP_", "MKL_", "AUTOTUNE_", "PYTORCH_", "CUDA_", "MASTER_", "LD_")
@@ -87,9 +89,13 @@ def _loader_workers_are_forked() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test has a quick compiler, which has compiled nothing yet."""
     before = process_state()
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    torch._dynamo.reset()
     for name in ("WORLD_SIZE", "RANK", "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     yield
     monkeypatch.undo()
+    torch._dynamo.reset()
     assert differences(before, process_state()) == []

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def block(page: str, language: str, word: str) -> str:
-    """Return the fenced block of a page that has ``word`` in it."""
-    found = re.findall(rf"(?ms)^```{language}\n(.*?)^```", (ROOT / page).read_text("utf-8"))
-    return next(text for text in found if word in text)
+from tests.unit.test_docs import PAGES, blocks
 
 
 def test_the_training_loop_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    changes = block("README.md", "diff", "autotune")
+    (changes,) = blocks(PAGES["README.md"], "diff")
     loop_with_us = "\n".join(line[1:] for line in changes.splitlines() if line[:1] in "+ ")
     task: dict[str, Any] = {}
-    exec(block("docs/task-file.md", "python", "def build_model"), task)
+    exec(next(text for text in blocks(PAGES["docs/task-file.md"], "python") if "def build_model" in text), task)
     torch.manual_seed(0)
     model = task["build_model"]()
     before = [parameter.detach().clone() for parameter in model.parameters()]

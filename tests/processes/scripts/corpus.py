@@ -65,6 +65,17 @@ def main():
 if __name__ == "__main__":
     main()
 """
+SMALL = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = torch.utils.data.DataLoader(torch.randn({samples}, 4), batch_size=4)
+for epoch in range({epochs}):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+"""
 TORCHRUN = """
 import os
 import sys
@@ -498,7 +509,6 @@ CORPUS = (
     Script("spawned_children", SPAWNED, why_not="trains in processes of its own"),
     Script("own_processes", HOGWILD, why_not="trains in processes of its own", daily=True),
     plain("evaluation_first", added(LOOP, WAITS + "\nevaluate(model, validation)")),
-    plain("long_prologue", added(LOADER, WAITS)),
     Script("saves_when_interrupted", SAVES_WHEN_INTERRUPTED, "--steps {steps}", daily=True),
     Script("writes_everywhere", WRITES_EVERYWHERE, "--steps {steps}", daily=True),
     Script("background_writer", BACKGROUND_WRITER, "--steps {steps}", not_forked="1 extra thread", daily=True),

@@ -12,31 +12,18 @@ from autotune.stats.outcome import Completed, TimedOut
 from autotune.trial.parent.runner import STARTED_AGAIN
 from autotune.trial.parent.several_processes import OWN_NUMBER
 from autotune.trial.parent.trial_bench import TrialBench
+from tests.processes.scripts import corpus
 from tests.processes.scripts.corpus import PLAIN, added, changed
 from tests.processes.trial.running_scripts import running
 
 pytestmark = pytest.mark.torch
-DDP = """
-import os
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-{asks}
-dist.init_process_group("gloo")
-dataset = TensorDataset(torch.randn(512, 8), torch.randn(512, 1))
-model = DistributedDataParallel(nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = DataLoader(dataset, batch_size=16, sampler=DistributedSampler(dataset))
-for epoch in range(100_000):
-    for inputs, wanted in loader:
-        optimizer.zero_grad()
-        nn.functional.mse_loss(model(inputs), wanted).backward()
-        optimizer.step()
-"""
-
+DDP = changed(
+    corpus.TORCHRUN,
+    (
+        'steps, world = int(sys.argv[1]), int(os.environ.get("WORLD_SIZE", "1"))',
+        "steps, world = 10**6, 2\n    {asks}",
+    ),
+)
 SLOW_IF_PASSIVE = changed(
     PLAIN,
     added("import torch\n", "import os\nimport time\ntime.sleep(1000 if 'OMP_WAIT_POLICY' in os.environ else 0)"),
@@ -66,7 +53,7 @@ TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
 
 @pytest.mark.parametrize(
     ("script", "batch"),
-    [(DDP.format(asks='rank = int(os.environ["RANK"])'), 32), ("torchrun_style", 64), ("ddp_shares_batch", 32)],
+    [(DDP.format(asks='rank = int(os.environ["RANK"])'), 64), ("torchrun_style", 64), ("ddp_shares_batch", 32)],
     ids=["needs a rank", "a batch per process", "a batch that is divided"],
 )
 def test_the_users_launch_line_is_the_baseline(

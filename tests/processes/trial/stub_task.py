@@ -36,8 +36,6 @@ class Data(Dataset):
             raise KeyError("label of sample 3")
         if in_worker and how == "worker_segv":
             ctypes.string_at(0)
-        if in_worker and how == "worker_exits":
-            os._exit(7)
         if in_worker and how == "worker_hangs":
             time.sleep(3600)
         return torch.full((4,), float(index)), torch.tensor(index % 3)
@@ -99,10 +97,6 @@ def _flood():
         os.write(1, b"x" * 65536)
 
 
-def _recurse():
-    return _recurse()
-
-
 def _leave_shared_memory():
     from multiprocessing import resource_tracker
 
@@ -131,22 +125,17 @@ def _hold_port():
 
 ONCE = {
     "raises": lambda: (_ for _ in ()).throw(ValueError("expected 3 channels, got 4")),
-    "says_out_of_memory": lambda: (_ for _ in ()).throw(ValueError("the cache is out of memory slots")),
-    "memory_error": lambda: (_ for _ in ()).throw(MemoryError()),
     "allocates_too_much": lambda: torch.empty(1 << 60),
     "segv": lambda: ctypes.string_at(0),
     "sigbus": lambda: os.kill(os.getpid(), signal.SIGBUS),
     "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "abort": os.abort,
     "sys_exit_0": lambda: sys.exit(0),
-    "sys_exit_3": lambda: sys.exit(3),
     "os_exit_0": lambda: os._exit(0),
     "os_exit_5": lambda: os._exit(5),
     "keyboard_interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
     "hangs": _sleep_forever,
     "spins": _busy_forever,
     "ignores_signals": _ignore_signals_and_hang,
-    "recursion": _recurse,
     "asks_input": lambda: input("learning rate? "),
     "floods": _flood,
     "daemon": _daemon,

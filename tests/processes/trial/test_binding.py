@@ -17,6 +17,7 @@ from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner, Timeouts
 from tests.processes.trial.running_scripts import running_task
+from tests.slow.harness import MLP
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 pytestmark = [
@@ -24,48 +25,29 @@ pytestmark = [
     pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs: this process may use one, or has no masks"),
 ]
 TIMEOUTS = Timeouts(starting=30.0, stepping=10.0)
-TASK = """
-import multiprocessing
-import os
+SAYS = """
+import multiprocessing, os
 from pathlib import Path
-import torch
-from torch import nn
-
-CURRENT = {{"num_workers": 1}}
-OUT = Path({out!r})
+from torch.utils.data import TensorDataset
 
 
-class Masks(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-
+class Masks(TensorDataset):
     def __getitem__(self, index):
         if multiprocessing.parent_process() is not None:
             say("worker")
-        return torch.full((4,), float(index)), index % 3
+        return super().__getitem__(index)
 
 
 def say(who):
     rank = os.environ.get("RANK", "0")
     cpus = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
-    written = OUT.parent / f"{{who}}{{rank}}.{{os.getpid()}}"  # a worker may be ended while it writes
+    written = OUT.parent / f"{who}{rank}.{os.getpid()}"  # a worker may be ended while it writes
     written.write_text(" ".join(str(cpu) for cpu in sorted(set().union(*cpus))))
-    os.replace(written, OUT / f"{{who}}{{rank}}")
-
-
-def build_dataset():
-    return Masks()
-
-
-def build_model():
-    return nn.Linear(4, 3)
-
-
-def compute_loss(model, batch):
-    say("rank")
-    inputs, targets = batch
-    return nn.functional.cross_entropy(model(inputs), targets)
+    os.replace(written, OUT / f"{who}{rank}")
 """
+TASK = SAYS + MLP.replace("    return TensorDataset(", "    return Masks(").replace(
+    "batch_size=64, num_workers=0", "num_workers=1"
+).replace("    inputs, targets = batch", '    say("rank")\n    inputs, targets = batch')
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +58,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     folder = tmp_path_factory.mktemp("task")
-    (folder / "masks.py").write_text(TASK.format(out=str(out)))
+    (folder / "masks.py").write_text(f"{TASK}\n\nOUT = Path({str(out)!r})\n")
     with running_task(folder / "masks.py") as runner:
         runner.warm()
         yield runner

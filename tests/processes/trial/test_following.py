@@ -14,21 +14,12 @@ from autotune.knobs.stated import baseline_settings
 from autotune.probes import software
 from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
+from tests.processes.scripts.corpus import SMALL
 from tests.processes.trial.running_scripts import here, running
 
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")]
 
-EVALUATES = """
-import torch
-torch.manual_seed(0)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = torch.utils.data.DataLoader(torch.randn(80, 4), batch_size=4)
-for epoch in range(1000):
-    for batch in loader:
-        optimizer.zero_grad()
-        model(batch).mean().backward()
-        optimizer.step()
+EVALUATES = f"""{SMALL.format(samples=80, epochs=1000)}
     for turn in range(20):
         torch.ones(2**22).sum()
 """

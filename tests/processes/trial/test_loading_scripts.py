@@ -12,6 +12,7 @@ from autotune.stats.outcome import Compared, Completed
 from autotune.trial.parent import fork_servers
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.process_tree import child_command
+from tests.processes.scripts.corpus import SMALL
 from tests.processes.trial.running_scripts import baseline, here, running
 from tests.processes.trial.users_world import WAYS
 
@@ -38,25 +39,8 @@ from pathlib import Path
 CANNOT_BE_FORKED = """
 import a_library
 import threading
-import torch
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for batch in torch.utils.data.DataLoader(torch.randn(100_000, 4), batch_size=4):
-    optimizer.zero_grad()
-    model(batch).mean().backward()
-    optimizer.step()
-"""
-
-
-TWO_STEPS = """
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for batch in torch.utils.data.DataLoader(torch.randn({samples}, 4), batch_size=4):
-    model(batch).mean().backward()
-    optimizer.step()
-"""
+""" + SMALL.format(samples=100_000, epochs=1)
 OPENS_LATE = """
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -80,17 +64,6 @@ while True:
         optimizer.step()
 """
 
-ONE_BATCH_EPOCHS = """
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = torch.utils.data.DataLoader(torch.randn(4, 4), batch_size=4)
-for epoch in range(100_000):
-    for batch in loader:
-        model(batch).mean().backward()
-        optimizer.step()
-"""
-
 
 def test_a_script_that_leaves_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(USAGE, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError, match="SystemExit: 2") as raised:
@@ -110,13 +83,13 @@ def test_a_script_that_trains_too_little_is_not_told_that_it_does_not(
     steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = f"after {steps} training step"
-    source = TWO_STEPS.format(samples=4 * steps)
+    source = SMALL.format(samples=4 * steps, epochs=1)
     with running(source, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError, match=words):
         runner.describe()
 
 
 def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(ONE_BATCH_EPOCHS, tmp_path, monkeypatch) as runner:
+    with running(SMALL.format(samples=4, epochs=100_000), tmp_path, monkeypatch) as runner:
         facts = runner.describe()
         assert (facts.script, facts.samples, facts.skip) == ("batches", 4, 0)
         outcome = baseline(runner, facts)

@@ -7,35 +7,25 @@ import pytest
 from autotune.knobs.knob import LEVELS
 from autotune.stats.decide import LevelVerdict
 from autotune.tuning.result import proven_answers
-from benchmarks.simulation import machines
 from tests.doubles.fake_bench import (
     FAST,
     FASTER,
     LARGE,
     LOW,
-    MACHINE,
-    OWN,
     FakeBench,
-    Rate,
     listed,
     make,
     run,
     speeds,
     wandering,
 )
+from tests.unit.tuning.test_run import NO_GAIN
 
 
-@pytest.mark.parametrize(
-    ("rate", "noise", "seeds", "claims"),
-    [
-        (MACHINE.rate, (0.03, 0.02, 0.05), 100, 3),
-        (machines.flat().rate, (0.03, 0.02, 0.05), 100, 3 * 2),
-        (lambda chosen: 1000.0 if chosen == OWN else 800.0, (0.3, 0.02, 0.05), 30, 0),
-    ],
-    ids=["L08: default is best", "M03: nothing matters", "others are slower"],
-)
-def test_the_default_is_kept(rate: Rate, noise: tuple[float, float, float], seeds: int, claims: int) -> None:
-    """Whatever luck chose for the proof. Each claim of level safe is carried by the two above it."""
+@pytest.mark.parametrize(("name", "seeds", "claims"), zip(NO_GAIN, (100, 100, 30), (3, 3 * 2, 0), strict=True))
+def test_the_default_is_kept(name: str, seeds: int, claims: int) -> None:
+    """L08, M03. Whatever luck chose for the proof. Each claim of level safe is carried by the two above it."""
+    rate, noise = NO_GAIN[name]
     for seed in range(seeds):
         state = run(make(FakeBench(rate, seed, noise=noise), wandering(seed)))
         for result in proven_answers(state, LEVELS).values():

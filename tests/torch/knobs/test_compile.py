@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,9 @@ from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs
 
 
 @pytest.fixture(autouse=True)
-def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
+def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "/nowhere")
-    torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(model: nn.Module) -> Compiled:

@@ -33,11 +33,6 @@ class Named(nn.Module):
         return self.inner(input_values) * scale
 
 
-@pytest.fixture(autouse=True)
-def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-
-
 @pytest.mark.parametrize("changes", SETTINGS)
 def test_signature_names_and_methods_are_the_users_own(changes: dict[str, Any]) -> None:
     model = Named()

@@ -1,4 +1,4 @@
-"""Precisions: switches come back, bf16 is autocast bit for bit, and fp16 scales gradients as a loop by hand does."""
+"""Precisions: switches come back, and fp16 scales gradients as a loop by hand does; bf16: see `tests.same_training`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.knobs import precision
 from autotune.knobs.precision import PRECISIONS
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
-from tests.torch.records import dataset, network, quiet
+from tests.torch.records import quiet
 
 CPU = torch.device("cpu")
 
@@ -28,27 +28,6 @@ def test_tf32_switches_are_on_inside_and_back_outside() -> None:
 def test_precision_is_read_back(name: str, applied: bool) -> None:
     with Session(quiet(precision=name), device="cpu") as session:
         assert ("precision" not in dict(session.not_applied)) is applied
-
-
-def test_bf16_on_cpu_equals_a_plain_autocast_loop_bit_by_bit() -> None:
-    plain, tuned, loader = network(), network(), torch.utils.data.DataLoader(dataset(64), batch_size=16)
-    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
-    for inputs, targets in loader:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            outputs = plain(inputs)
-        nn.functional.mse_loss(outputs.float(), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    with Session(quiet(precision="bf16", batch_size=16), device="cpu") as session:
-        ours = torch.optim.AdamW(tuned.parameters(), lr=1e-2)
-        for inputs, targets in session.prepare(tuned, ours, loader)[2]:
-            outputs = tuned(inputs)
-            assert outputs.dtype is torch.float32
-            session.backward(nn.functional.mse_loss(outputs, targets))
-            ours.step()
-            ours.zero_grad()
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), tuned.parameters(), strict=True))
-    assert not torch.equal(next(plain.parameters()), next(network().parameters()))
 
 
 class Scaled:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from autotune.knobs import compile as compiling
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
@@ -49,14 +48,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated. Please switch:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),  # it compares the plain model with the prepared one
 ]
-
-
-@pytest.fixture(autouse=True)
-def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def net() -> Net:

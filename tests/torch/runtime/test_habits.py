@@ -16,7 +16,7 @@ import random
 import sqlite3
 import types
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,12 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    Sampler,
     SequentialSampler,
     SubsetRandomSampler,
     TensorDataset,
     get_worker_info,
 )
 
-from autotune.knobs import compile as compiling
 from autotune.runtime.digests import digest, open_file
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import Recorder, Recording, differences
@@ -67,14 +65,6 @@ def habit(*names: str) -> Callable[[Loop], Loop]:
         return loop
 
     return register
-
-
-@pytest.fixture(autouse=True)
-def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def result_of(loop: Loop, prepare: Prepare) -> list[Any]:
@@ -233,21 +223,6 @@ def a_hook_is_registered_after_the_first_call(prepare: Prepare) -> list[Any]:
     return [results, seen]
 
 
-@habit("layout", "fused")
-def state_dicts_are_edited_in_place(prepare: Prepare) -> list[Any]:
-    model = nn.Conv2d(3, 4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    prepare(model, optimizer)
-    for _ in range(2):
-        model(torch.rand(1, 3, 4, 4)).sum().backward()
-        optimizer.step()
-        for value in model.state_dict().values():
-            value.mul_(0.5)
-        for state in optimizer.state_dict()["state"].values():
-            state["momentum_buffer"].zero_()
-    return [list(model.parameters()), [s["momentum_buffer"] for s in optimizer.state.values()]]
-
-
 @habit("layout", "fused", "compile")
 def weights_are_drawn_again_and_looked_at(prepare: Prepare) -> list[Any]:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 1))
@@ -260,17 +235,6 @@ def weights_are_drawn_again_and_looked_at(prepare: Prepare) -> list[Any]:
     for init in (nn.init.orthogonal_, nn.init.trunc_normal_, nn.init.kaiming_normal_):
         init(model[0].weight)
     return [*seen, fit(prepare, model, images(), optimizer, epochs=1)]
-
-
-@habit("layout")
-def weights_share_one_vector(prepare: Prepare) -> list[Any]:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 1))
-    vector = torch.cat([p.detach().flatten() for p in model.parameters()])
-    start = 0
-    for parameter in model.parameters():
-        parameter.data = vector[start : start + parameter.numel()].view(parameter.shape)
-        start += parameter.numel()
-    return [fit(prepare, model, images()), vector]
 
 
 @habit("layout", "fused")
@@ -431,39 +395,6 @@ def workers_are_shut_down_by_hand(prepare: Prepare) -> list[Any]:
     own = loader._iterator is iterator
     iterator._shutdown_workers()  # type: ignore[attr-defined]
     return [first, own, isinstance(loader, DataLoader), type(loader).__name__, type(iterator).__name__]
-
-
-@habit("workers")
-def a_samplers_indices_change_during_an_epoch(prepare: Prepare) -> list[Any]:
-    sampler = SubsetRandomSampler(list(range(8)))
-    loader = DataLoader(list(range(8)), batch_size=2, sampler=sampler)
-    prepare(loader)
-    found = []
-    for _ in range(2):
-        for batch in loader:
-            found.append(batch)
-            sampler.indices = sampler.indices[1:] + sampler.indices[:1]
-    return found
-
-
-@habit("workers")
-def a_curriculum_decides_about_each_batch(prepare: Prepare) -> list[Any]:
-    class Easy(Sampler[int]):
-        """Stops at the hardest sample allowed."""
-
-        def __init__(self) -> None:
-            self.most = 4
-
-        def __iter__(self) -> Iterator[int]:
-            return (index for index in range(8) if index < self.most)
-
-    loader = DataLoader(list(range(8)), batch_size=2, sampler=Easy())
-    prepare(loader)
-    found = []
-    for batch in loader:
-        found.append(batch)
-        loader.sampler.most = 8  # type: ignore[attr-defined]
-    return found
 
 
 def test_a_writable_memory_map_is_not_written_to(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
-from autotune.knobs import compile as compiling
 from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.knobs.settings import KNOB_NAMES
@@ -54,8 +53,7 @@ SINGLE = [(name, value) for name, values in VALUES.items() for value in values]
 
 @pytest.fixture(autouse=True)
 def _as_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quick compiler, and calls that a process cannot take back are made without effect."""
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    """Calls that a process cannot take back are made without effect."""
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda _count: None)
 
 

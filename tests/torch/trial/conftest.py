@@ -60,6 +60,7 @@ class Workshop:
         self.monkeypatch = monkeypatch
         self.cost: Callable[[int], float] = lambda _: STEP
         self.steps = 0
+        self.seen: list[torch.Tensor] = []
         self.signs: list[float] = []
         self.syncs = 0
         self.sessions: list[Session] = []
@@ -93,6 +94,7 @@ class Workshop:
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """Mean squared error; moves the clock by the step's cost."""
         inputs, targets = batch
+        self.seen.append(inputs)
         self.clock.now += self.cost(self.steps)
         self.steps += 1
         return nn.functional.mse_loss(model(inputs).squeeze(1), targets)

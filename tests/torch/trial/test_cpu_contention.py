@@ -10,52 +10,34 @@ from typing import Any
 
 import pytest
 
-from autotune.probes.system import System
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention
+from tests.doubles.proc import ProcTree, Row
 
 SPIN = "while True: pass"
 LINUX = pytest.mark.skipif(not process_tree.LISTS_CHILDREN, reason="the kernel does not list a process's children")
 
 
-class Recorded(System):
-    """A machine of two processors, of which this process may use the first; process 10 leads a trial with worker 11."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.prefix, self.proc = str(folder), folder / "proc"
-        for pid, children in ((10, "11"), (11, "")):
-            (self.proc / str(pid) / "task" / str(pid)).mkdir(parents=True)
-            (self.proc / str(pid) / "task" / str(pid) / "children").write_text(children)
-        self.record((0, 0, 0), (0, 0))
-
-    def affinity(self) -> frozenset[int]:
-        return frozenset({0})
-
-    def record(self, processors: tuple[int, int, int], own: tuple[int, int], waited: int | None = 0) -> None:
-        """Ticks used, idle and steal of processor 0; those of the launcher and its worker; what the worker waited,
-        None if the kernel does not know."""
-        used, idle, steal = processors
-        (self.proc / "stat").write_text(f"cpu0 {used} 0 0 {1000 + idle} 0 0 0 {steal} 0 0\ncpu1 {99 * used} 0 0 0\n")
-        for pid, ticks in zip((10, 11), own, strict=True):
-            self.stat_of(pid, ticks)
-            schedstat = self.proc / str(pid) / "task" / str(pid) / "schedstat"
-            schedstat.write_text(f"123 {(waited or 0) * 10_000_000 if pid == 11 else 0} 4\n")
-            if waited is None:
-                schedstat.unlink()
-
-    def stat_of(self, pid: int, kernel: int, *ended: int) -> None:
-        """Ticks of one process in the kernel, and of its children that have ended."""
-        user, system = ended or (0, 0)
-        line = f"{pid} (a (b) c) S {pid - 1} 10 10 0 0 0 0 0 0 0 {kernel} 0 {user} {system} 20 0 1 0 5"
-        (self.proc / str(pid) / "stat").write_text(line)
+def record(
+    tree: ProcTree, processors: tuple[int, int, int], own: tuple[int, int], waited: int | None = 0, ended: int = 0
+) -> None:
+    """Ticks used, idle and steal of processor 0; those of the launcher and its worker; what the worker waited, None if
+    the kernel does not know; those of the launcher's children that have ended."""
+    used, idle, steal = (ticks / 100 for ticks in processors)
+    waits = {} if waited is None else {10: 0, 11: waited * 10_000_000}
+    files = {f"/proc/{pid}/task/{pid}/schedstat": f"123 {wait} 4" for pid, wait in waits.items()}
+    rows = Row(10, seconds=own[0] / 100, ended=ended / 100), Row(11, 10, own[1] / 100, name="a (b) c")
+    tree.at({0: (used, 0, 0, idle, 0, 0, 0, steal), 1: (99 * used, 0, 0, 0)}, *rows, files=files)
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcTree:
+    """Two processors, of which this process may use the first; process 10 leads a trial with worker 11."""
     monkeypatch.setattr(process_tree, "PROCESSES", tmp_path / "proc")
     monkeypatch.setattr(process_tree, "LISTS_CHILDREN", True)
-    return Recorded(tmp_path)
+    tree = ProcTree(tmp_path, (0,), {"/proc/10/task/10/children": "11", "/proc/11/task/11/children": ""})
+    record(tree, (0, 0, 0), (0, 0))
+    return tree
 
 
 @pytest.mark.parametrize(
@@ -74,25 +56,25 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     ids=["own", "waits", "yields in part", "beside", "steal", "both", "own threads", "waits unknown", "no time"],
 )
 def test_what_others_used_is_missed_as_far_as_threads_waited(
-    machine: Recorded, processors: Any, own: tuple[int, int], waited: int | None, lost: float, neighbours: float
+    machine: ProcTree, processors: Any, own: tuple[int, int], waited: int | None, lost: float, neighbours: float
 ) -> None:
-    others = CpuContention(10, machine)
-    machine.record(processors, own, waited)
+    others = CpuContention(10, machine.system)
+    record(machine, processors, own, waited)
     assert others.taken() == pytest.approx((lost, neighbours))
 
 
-def test_a_worker_that_has_ended_stays_our_own(machine: Recorded) -> None:
-    machine.record((50, 0, 0), (10, 40))
-    others = CpuContention(10, machine)
-    (machine.proc / "10" / "task" / "10" / "children").write_text("")
-    machine.record((100, 0, 0), (10, 40))
-    machine.stat_of(10, 20, 60, 20)
+def test_a_worker_that_has_ended_stays_our_own(machine: ProcTree) -> None:
+    record(machine, (50, 0, 0), (10, 40))
+    others = CpuContention(10, machine.system)
+    machine.files["/proc/10/task/10/children"] = ""
+    record(machine, (100, 0, 0), (20, 40), ended=80)
     assert others.taken() == (0.0, 0.0)
 
 
 MEASURE = """
 import os, time
 from autotune.trial.child.measured_loop import CpuContention
+from tests.doubles.proc import ProcTree, Row
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 others, end = CpuContention(root=os.getpid()), time.process_time() + 0.3
 while time.process_time() < end:

@@ -126,15 +126,8 @@ class TestNumbers:
 
 class TestLeavingOut:
     def test_a_loader_that_is_left_out_gives_one_batch_again_and_again(self, workshop: Workshop) -> None:
-        seen: list[Any] = []
-
-        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-            seen.append(batch[0])
-            return workshop.loss(model, batch)
-
-        loop = workshop.loop(spec={"without": Without.LOADER}, compute_loss=loss)
-        block(loop, 5)
-        assert len({each.data_ptr() for each in seen}) == 1
+        block(workshop.loop(spec={"without": Without.LOADER}), 5)
+        assert len({each.data_ptr() for each in workshop.seen}) == 1
 
     def test_an_update_that_is_left_out_changes_no_weight(self, workshop: Workshop) -> None:
         loop = workshop.loop(spec={"without": Without.UPDATE})
@@ -152,15 +145,8 @@ class TestLeavingOut:
 
 class TestQuarter:
     def test_every_step_trains_on_the_first_quarter_of_the_first_batch(self, workshop: Workshop) -> None:
-        seen: list[torch.Tensor] = []
-
-        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-            seen.append(batch[0])
-            return workshop.loss(model, batch)
-
-        loop = workshop.loop(spec={"without": Without.SAMPLES}, compute_loss=loss)
-        assert block(loop, 3).items == 3 * BATCH // 4
-        assert len({each.data_ptr() for each in seen}) == 1
+        assert block(workshop.loop(spec={"without": Without.SAMPLES}), 3).items == 3 * BATCH // 4
+        assert len({each.data_ptr() for each in workshop.seen}) == 1
 
     def test_what_is_no_sample_stays_whole(self) -> None:
         batch = {"inputs": torch.ones(8, 3), "scale": torch.ones(2), "name": "x", "mean": torch.ones(())}

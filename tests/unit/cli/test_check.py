@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from autotune.report.profile import CHECKED, checked
@@ -22,11 +20,9 @@ def proof(low: float, high: float) -> Proof:
     ("claimed", "measured", "verdict"),
     [
         ((1.4, 1.6), (1.35, 1.7), HOLDS),
-        ((1.4, 1.6), (2.0, 3.0), HOLDS),
         ((1.4, 1.6), (1.0, 1.39), FAILS),
         ((1.4, 1.6), (1.0, 1.5), OPEN),
         ((2.0, 9.0), (0.37, 184.61), OPEN),
-        ((1.4, 1.6), (0.9, math.inf), OPEN),
         ((0.97, 1.1), (0.98, 1.1), HOLDS),
         ((0.97, 1.1), (0.8, 1.1), OPEN),
     ],

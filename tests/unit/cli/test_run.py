@@ -130,9 +130,6 @@ def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
     words = ("--nnodes=2", "--rdzv-endpoint=127.0.0.1:1234", "--rdzv-conf=is_host=1")
     assert all(each in said.out for each in words)
     assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
-    lost = dry(TWO, "--nnodes", "2", "--rdzv-endpoint", "nobody.invalid")
-    assert (lost.code, lost.out) == (2, "")
-    assert "--rdzv-endpoint nobody.invalid: this machine has no route there" in lost.err
     assert dry(TWO, "--rdzv-endpoint", "127.0.0.1:1234").code == 2
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.decoding import decoded
 from autotune.inspect.verdict import QUARTER, Bound, Inspection, Part, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
 from tests.doubles.inspections import facts, gain, inspection, roofline, rounds
@@ -153,8 +151,3 @@ def test_time_rate_and_batch_agree(turns: list[Any]) -> None:
     """Seen: ``Step 31.7 ms, 24551 samples/s, batch 32``."""
     found = conclude(OWN, facts(), inspection(), turns)
     assert found.rate * found.step_seconds == pytest.approx(OWN.global_batch)
-
-
-def test_an_inspection_survives_json() -> None:
-    found = inspection(loop=0.3)
-    assert decoded(Inspection, json.loads(json.dumps(asdict(found)))) == found

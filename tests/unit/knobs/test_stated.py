@@ -70,7 +70,6 @@ class TestCurrent:
     [
         ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
         ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "from 1 to"]),
-        ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "from 1 to"]),
         ({"batch_size": True}, ['CURRENT["batch_size"] = True', "whole number"]),
         ({"workers": 2}, ["CURRENT['workers']: no such knob", "num_workers"]),
         ({"precision": "fp8"}, ["precision"]),
@@ -116,10 +115,8 @@ class TestCheckPins:
         ("fixed", "only", "level", "words"),
         [
             ({"thread": 2}, (), None, "--fix thread: no such knob; did you mean threads?"),
-            ({"workers": 2}, (), None, "did you mean num_workers?"),
             ({"threads": None}, (), None, "--fix threads=None: must be a whole number from 1 to 4096"),
             ({"threads": True}, (), None, "must be a whole number"),
-            ({"threads": "two"}, (), None, "--fix threads=two: must be a whole number from 1"),
             ({"num_workers": 2.5}, (), None, "--fix num_workers=2.5: must be a whole number from 0"),
             ({"compile": "maybe"}, (), None, "--fix compile=maybe: must be"),
             ({"pin_memory": 1}, (), None, "must be one of False, True"),

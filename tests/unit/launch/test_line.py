@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.launch.line import OPTIONS, is_launcher, parse, script, target
 from autotune.trial.target import Script, TaskFile
@@ -158,7 +154,6 @@ def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == script(words[0], words[1:])
     assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
-    assert decoded(Script, json.loads(json.dumps(asdict(found), default=os.fspath))) == found
     assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
 
 

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,15 +45,6 @@ def test_each_is_refused_quickly_with_its_place_and_runs_nothing(name: str, tmp_
     assert not bird.exists()
     assert events == []
     assert dict(os.environ) == before
-
-
-def test_without_libyaml_each_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "PARSER", yaml.SafeLoader)
-    bird = tmp_path / "canary"
-    for name, text in corpus(bird).items():
-        with pytest.raises(ProfileError), canary() as events:
-            file.parse(text, name)
-        assert (events, bird.exists()) == ([], False), name
 
 
 def test_the_canary_sings() -> None:

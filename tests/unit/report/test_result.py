@@ -190,9 +190,7 @@ def test_every_move_has_a_short_reason(knob: Knob) -> None:
         ("num_workers", 0, 4, "batches are prepared during training"),
         ("num_workers", 4, 0, "workers took time from training"),
         ("prefetch_factor", None, 2, "batches in hand smooth over slow ones"),
-        ("prefetch_factor", 4, 2, "less memory for waiting batches"),
         ("prefetch_factor", 2, None, "no workers, nothing to prefetch"),
-        ("pin_memory", False, True, "copies to the GPU overlap computation"),
         ("precision", "fp32", "bf16", "faster products; losses track fp32"),
     ],
 )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autotune.decoding import decoded
 from autotune.trial.messages import MAX_MESSAGE, OURS, UnixConnection, error_report, user_traceback
+from autotune.trial.target import Script
+from tests.doubles.inspections import facts, inspection
+from tests.unit.trial.test_several_processes import ALONE
 
 Ends = tuple[UnixConnection, UnixConnection]
 PLAIN = st.recursive(
@@ -74,6 +82,20 @@ def test_nothing_of_a_long_message_is_left_out(ends: Ends, in_memory: bool, monk
     assert ends[1].receive() == ({"event": "report", "report": report}, [])
     assert ends[1].receive() == ({"event": "next"}, [])
     assert len(os.listdir("/dev/fd")) == before
+
+
+SENT = [
+    replace(facts(), current={"persistent_workers": True, "prefetch_factor": None}, warnings=("BatchNorm", "é 显")),
+    replace(facts(), samples=None, why_not_several="the loss is no mean over samples", optimizer_impls=("fused",)),
+    inspection(loop=0.3),
+    ALONE,
+    Script(Path("train.py"), ("--epochs", "3", "--", "a b", ""), "./train.py", line=("torchrun", "train.py")),
+]
+
+
+@pytest.mark.parametrize("sent", SENT, ids=lambda sent: type(sent).__name__)
+def test_what_processes_tell_each_other_comes_back(sent: Any) -> None:
+    assert decoded(type(sent), json.loads(json.dumps(asdict(sent), default=os.fspath))) == sent
 
 
 class TestGone:

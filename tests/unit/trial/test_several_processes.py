@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from autotune.decoding import decoded
 from autotune.trial.parent.several_processes import RankEvidence, why_not_shared
 
 ALONE = RankEvidence(
@@ -66,7 +64,3 @@ def test_ranks_that_do_not(both: dict[str, Any], second: dict[str, Any], words: 
     reason = why_not_shared(ALONE, ranks(both, second))
     assert reason.startswith("two processes started as torchrun does: ")
     assert re.search(words, reason)
-
-
-def test_evidence_travels_as_json() -> None:
-    assert decoded(RankEvidence, json.loads(json.dumps(asdict(ALONE)))) == ALONE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from autotune.knobs.knob import LEVELS
@@ -12,7 +10,7 @@ from autotune.stats.outcome import Completed, Outcome, TimedOut
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 
-MACHINE = replace(inventory(4, 4), gpus=())
+MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
 
@@ -22,14 +20,12 @@ class TestSpaces:
         ("only", "follow"),
         [
             ("optimizer_impl", set()),
-            ("channels_last", set()),
             ("num_workers", {"prefetch_factor"}),
             ("processes", {"threads", "backend", "batch_size"}),
         ],
     )
     def test_only_lets_this_knob_move_and_what_follows_from_it(self, only: str, follow: set[str]) -> None:
-        said = replace(CONTEXT, task=replace(CONTEXT.task, has_convolutions=True))
-        space = Options(only=(only,)).spaces(said)["safe"]
+        space = Options(only=(only,)).spaces(CONTEXT)["safe"]
         moves = [set(settings.difference(OWN)) for _, settings in space.moves(OWN, far=True)]
         assert any(only in changed for changed in moves)
         assert all(changed <= {only} | follow for changed in moves)

@@ -46,9 +46,3 @@ class TestRace:
         bench = FakeBench(speeds({FOUND[0]: 0.98, LOW[0]: 1.2}), noise=EXACT)
         state = searched(bench, {FOUND[0]: 1010.0, FOUND[1]: 1005.0, LOW[0]: 1300.0})
         assert race(state, {"safe": FOUND[:1], "amp": LOW[:2]}) == {"amp": LOW[0]}
-
-    def test_no_time_no_race(self) -> None:
-        bench = FakeBench(speeds({}), noise=EXACT)
-        trials = {FOUND[0]: 1200.0, FOUND[1]: 1300.0}
-        race(searched(bench, trials, budget=2.0), {"safe": FOUND[:2]})
-        assert bench.contests == []

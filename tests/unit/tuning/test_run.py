@@ -47,19 +47,17 @@ from tests.doubles.fake_bench import (
     wandering,
 )
 
+NO_GAIN: dict[str, tuple[Rate, tuple[float, float, float]]] = {
+    "default is best": (MACHINE.rate, (0.03, 0.02, 0.05)),
+    "nothing matters": (machines.flat().rate, (0.03, 0.02, 0.05)),
+    "others are slower": (lambda chosen: 1000.0 if chosen == OWN else 800.0, (0.3, 0.02, 0.05)),
+}
+
 
 class TestAnswers:
     """Rates of errors are counted by tests/slow/tuning; here are a few seeds of each kind of machine."""
 
-    @pytest.mark.parametrize(
-        ("rate", "noise"),
-        [
-            (MACHINE.rate, (0.03, 0.02, 0.05)),
-            (machines.flat().rate, (0.03, 0.02, 0.05)),
-            (lambda chosen: 1000.0 if chosen == OWN else 800.0, (0.3, 0.02, 0.05)),
-        ],
-        ids=["default is best", "nothing matters", "others are slower"],
-    )
+    @pytest.mark.parametrize(("rate", "noise"), NO_GAIN.values(), ids=NO_GAIN)
     def test_without_a_gain_the_default_is_kept(self, rate: Rate, noise: tuple[float, float, float]) -> None:
         for seed in range(2):
             results = proven_answers(run(make(FakeBench(rate, seed, noise=noise), wandering(seed))), LEVELS)

@@ -29,7 +29,7 @@ from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 from tests.doubles.fake_bench import FakeBench, completed
 
-MACHINE = replace(inventory(4, 4), gpus=())
+MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
 
