@@ -223,6 +223,21 @@ def a_hook_is_registered_after_the_first_call(prepare: Prepare) -> list[Any]:
     return [results, seen]
 
 
+@habit("layout", "fused")
+def state_dicts_are_edited_in_place(prepare: Prepare) -> list[Any]:
+    model = nn.Conv2d(3, 4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    prepare(model, optimizer)
+    for _ in range(2):
+        model(torch.rand(1, 3, 4, 4)).sum().backward()
+        optimizer.step()
+        for value in model.state_dict().values():
+            value.mul_(0.5)
+        for state in optimizer.state_dict()["state"].values():
+            state["momentum_buffer"].zero_()
+    return [list(model.parameters()), [s["momentum_buffer"] for s in optimizer.state.values()]]
+
+
 @habit("layout", "fused", "compile")
 def weights_are_drawn_again_and_looked_at(prepare: Prepare) -> list[Any]:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 1))
