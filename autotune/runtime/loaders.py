@@ -119,7 +119,8 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
     own = vars(loader)
     if context is None and all(own.get(name) == value for name, value in attributes.items()):
         return None
-    method = context or _start_method(loader)
+    users: Any = loader.multiprocessing_context or multiprocessing
+    method = context or users.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     reason = why_left_alone(loader)
     if reason is None and settings.num_workers > 0 and loader.num_workers == 0 and method != "fork":
         reason = f"workers started by {method!r} would run the script's top level again"
@@ -144,11 +145,6 @@ def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     own: Any = loader.batch_sampler
     sampler = BatchSampler(own.sampler, batch, own.drop_last)
     return _set_attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
-
-
-def _start_method(loader: DataLoader[Any]) -> str:
-    context: Any = loader.multiprocessing_context or multiprocessing
-    return str(context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0])
 
 
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:
