@@ -74,7 +74,8 @@ class Prior:
 
     def _speed(self, settings: Settings) -> float:
         """Return the speed of one process, relative to one thread or one GPU alone."""
-        threads = 1.0 if self._device == "cuda" else scalability(settings.threads)
+        count = 1 if self._device == "cuda" else settings.threads
+        threads = count / (1 + CONTENTION * (count - 1) + COHERENCE * count * (count - 1))
         return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
     def _gradient_sync(self, settings: Settings) -> float:
@@ -83,11 +84,6 @@ class Prior:
             return 0.0
         latency, per_byte = EXCHANGE_SECONDS.get(settings.backend or "gloo", EXCHANGE_SECONDS["gloo"])
         return (latency + per_byte * self._bytes) * log2(settings.processes)
-
-
-def scalability(threads: int) -> float:
-    """Return the relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
-    return threads / (1 + CONTENTION * (threads - 1) + COHERENCE * threads * (threads - 1))
 
 
 def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) -> float:

@@ -260,7 +260,7 @@ class StepRecorder:
             changed=weights != self._first_weights,
             gradient=geometric_mean(gradients) if all(gradients) else 0.0,
             options=tuple(_options(group) for optimizer in optimizers for group in optimizer.param_groups),
-            schedules=_schedules(),
+            schedules=tuple(sorted(o.last_epoch for o in gc.get_objects() if issubclass(type(o), LRScheduler))),
             loader=self._reads,
             advice=adapters.several_processes(),
         )
@@ -280,8 +280,3 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     return all(isinstance(part, PLAIN) for part in (value if isinstance(value, list) else [value]))
-
-
-def _schedules() -> tuple[int, ...]:
-    """Return how often each learning rate scheduler of this process has stepped."""
-    return tuple(sorted(found.last_epoch for found in gc.get_objects() if issubclass(type(found), LRScheduler)))
