@@ -164,10 +164,10 @@ def stated_batch(loader: Any) -> int | None:
 
 
 def length(value: object) -> int | None:
-    """Return ``len(value)``, or None if it has none."""
+    """Return ``len(value)``, or None if it has none, or none that can be found out."""
     try:
         return len(value) if isinstance(value, Sized) else None
-    except (TypeError, NotImplementedError):
+    except Exception:  # whatever is wrong with a dataset, its loader reports it
         return None
 
 
