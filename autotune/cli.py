@@ -296,7 +296,3 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         say(f"autotune: interrupted by {name}; {saved}" if interruption.saved else NOTHING_SAVED.format(name))
         sys.exit(interruption.exit_code)
     sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

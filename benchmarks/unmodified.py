@@ -44,7 +44,7 @@ LUCK = 0.01
 NEAR = 1.10
 """A forecast may be off by this factor."""
 PATIENCE_SECONDS = 900.0
-AUTOTUNE = [sys.executable, "-m", "autotune.cli"]
+AUTOTUNE = [sys.executable, "-m", "autotune"]
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,11 @@ class Space:
         reshaped = (self._changed(here, shape) for shape in self._shapes(here))
         return next((found for found in (here, *reshaped) if found in self), settings)
 
-    def moves(self, settings: Settings, *, far: bool = False) -> Iterator[tuple[str, Settings]]:
-        """List feasible settings one decision away, as ``(what moves, settings)``.
-
-        Ordinal knobs move by one step, or to any other value if ``far``.
-        """
+    def moves(self, settings: Settings) -> Iterator[tuple[str, Settings]]:
+        """List feasible settings one decision away, as ``(what moves, settings)``."""
         seen = {settings}
         for move in MOVES:
-            for changes in self._alternatives(move, settings, far=far):
+            for changes in self._alternatives(move, settings):
                 candidate = self._changed(settings, changes)
                 if candidate not in seen and candidate in self:
                     seen.add(candidate)
@@ -110,7 +107,7 @@ class Space:
         """
         if not self._open:
             return None
-        alternatives = self._alternatives(self._open[pick(len(self._open))], settings, far=True)
+        alternatives = self._alternatives(self._open[pick(len(self._open))], settings)
         if not alternatives:
             return None
         moved = self._changed(settings, alternatives[pick(len(alternatives))])
@@ -123,20 +120,16 @@ class Space:
         choices |= {SHAPE: choices["processes"] * choices["threads"], GLOBAL_BATCH: len(self.global_batches)}
         return tuple(move for move in MOVES if choices[move] > 1)
 
-    def _alternatives(self, move: str, settings: Settings, *, far: bool) -> list[Changes]:
+    def _alternatives(self, move: str, settings: Settings) -> list[Changes]:
         """List what ``move`` could change in ``settings``. This is cheap: nothing is checked."""
         if move == SHAPE:
             return self._shapes(settings)
         if move == GLOBAL_BATCH:
             processes, own = settings.processes, settings.global_batch
             return [{"batch_size": b // processes} for b in self.global_batches if b != own and b % processes == 0]
-        knob, values, own = BY_NAME[move], self.values[move], getattr(settings, move)
-        if not knob.applies(settings):
+        if not BY_NAME[move].applies(settings):
             return []
-        if not far and knob.ordinal and own in values:
-            place = values.index(own)
-            values = values[max(0, place - 1) : place + 2]
-        return [{move: value} for value in values if value != own]
+        return [{move: value} for value in self.values[move] if value != getattr(settings, move)]
 
     def _shapes(self, settings: Settings) -> list[Changes]:
         """List every other shape: processes, and threads of each, at the same global batch; no two are neighbours.

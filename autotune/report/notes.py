@@ -25,6 +25,8 @@ REASONS = {
     Reason.INTERRUPTED: "interrupted before the proof",
 }
 BUSY = "measured on a busy machine"
+DISTURBED = "beside other processes your settings were {:.1f} times slower than in the quiet rounds, which decide"
+FRESH_PROCESSES = "trials ran as fresh processes, slower to start: {}"
 WIDE = 4
 """If the ends of an interval are this many times apart, its middle is not shown."""
 NAMED = 2
@@ -76,11 +78,6 @@ def load_note(load: Load, *, names: bool = False) -> str:
     return f"{words} while this was measured: the figures hold for that load"
 
 
-def disturbed(slower: float) -> str:
-    """Return why only the quiet rounds of a proof decide."""
-    return f"beside other processes your settings were {slower:.1f} times slower than in the quiet rounds, which decide"
-
-
 def not_believable(level: str, value: float, most: float) -> str:
     """Return a warning of a gain that is larger than ``most``, the physically possible one."""
     return (
@@ -94,8 +91,3 @@ def batch_norm(own: int, others: Sequence[int]) -> str:
     sizes = " or ".join(map(str, others))
     keep = "torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
     return f"BatchNorm normalises over {sizes} samples instead of {own}; {keep}"
-
-
-def fresh_processes(no_fork_reason: str) -> str:
-    """Return why trials were slower to start than they could be."""
-    return f"trials ran as fresh processes, slower to start: {no_fork_reason}"

@@ -56,7 +56,8 @@ def choose(
     if level is not None and level not in LEVELS:
         raise UsageError(_no_level(level))
     inventory = _inventory(plan_of(environment).allowed)
-    here, script = Here.on(inventory), _script()
+    here, main = Here.on(inventory), getattr(sys.modules.get("__main__"), "__file__", None)
+    script = Path(main) if main else None  # none in notebooks and prompts
     named = str(path_or_url or environment.get(PROFILE) or "")
     if is_url(named):
         raise ProfileError(f"{named}: load never downloads; fetch the file first: autotune profiles pull URL")
@@ -127,12 +128,6 @@ def _as_started(
     command = "autotune run --profile P train.py ..."
     note = f"the profile is for {settings.processes} processes, this is one; start them with: {command}"
     return alone, (note, *said)
-
-
-def _script() -> Path | None:
-    """Return the running script; None in notebooks and prompts."""
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path(path) if path else None
 
 
 def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:

@@ -118,12 +118,13 @@ def _code(roots: Iterable[Any]) -> Iterator[str]:
     """Yield each class and function that ``roots`` are made of, with a digest of its code, and the flags set."""
     for value in objects(roots):
         if isinstance(value, type):
-            yield _of_class(value)
+            own = [method for method in vars(value).values() if isinstance(method, FunctionType)]
+            yield f"{value.__qualname__} {' '.join(_of_code(method.__code__) for method in own)}"
         elif isinstance(value, FunctionType):
             yield f"{value.__qualname__} {_of_code(value.__code__)}"
         elif not isinstance(value, (MethodType, functools.partial, Mapping, *CONTAINERS)):
-            own = getattr(value, "__dict__", {})
-            yield f"{type(value).__qualname__} {sorted(name for name, flag in own.items() if flag is True)}"
+            held = getattr(value, "__dict__", {})
+            yield f"{type(value).__qualname__} {sorted(name for name, flag in held.items() if flag is True)}"
 
 
 def _is_full(cell: Any) -> bool:
@@ -131,11 +132,6 @@ def _is_full(cell: Any) -> bool:
         return cell.cell_contents is not None
     except ValueError:
         return False
-
-
-def _of_class(kind: type) -> str:
-    own = [method for method in vars(kind).values() if isinstance(method, FunctionType)]
-    return f"{kind.__qualname__} {' '.join(_of_code(method.__code__) for method in own)}"
 
 
 def _of_code(code: CodeType) -> str:

@@ -399,8 +399,3 @@ def _writable(tensor: Tensor) -> bool:
     if is_lazy(tensor) or tensor.layout is not torch.strided or tensor.numel() == 0:
         return False
     return all(step != 0 or size == 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
-
-
-def normalises(model: nn.Module) -> bool:
-    """Return True if a layer of ``model`` takes statistics over the samples of a batch."""
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

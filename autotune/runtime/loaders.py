@@ -119,7 +119,8 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
     own = vars(loader)
     if context is None and all(own.get(name) == value for name, value in attributes.items()):
         return None
-    method = context or _start_method(loader)
+    users: Any = loader.multiprocessing_context or multiprocessing
+    method = context or users.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     reason = why_left_alone(loader)
     if reason is None and settings.num_workers > 0 and loader.num_workers == 0 and method != "fork":
         reason = f"workers started by {method!r} would run the script's top level again"
@@ -146,11 +147,6 @@ def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     return _set_attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
 
 
-def _start_method(loader: DataLoader[Any]) -> str:
-    context: Any = loader.multiprocessing_context or multiprocessing
-    return str(context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0])
-
-
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:
     """Return True if ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch.
 
@@ -168,10 +164,10 @@ def stated_batch(loader: Any) -> int | None:
 
 
 def length(value: object) -> int | None:
-    """Return ``len(value)``, or None if it has none."""
+    """Return ``len(value)``, or None if it has none, or none that can be found out."""
     try:
         return len(value) if isinstance(value, Sized) else None
-    except (TypeError, NotImplementedError):
+    except Exception:  # whatever is wrong with a dataset, its loader reports it
         return None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -25,7 +26,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, loaders, processes
-from autotune.runtime.gradient_sync import GradientSync, normalises
+from autotune.runtime.gradient_sync import GradientSync
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Progress, Shard
 from autotune.runtime.sharing import Sharing, divides_itself
@@ -292,7 +293,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._change("models", fingerprints.of_model, "on_model", model)
         if self.sync is not None:
             self._restore.callback(self.sync.model(model).undo)
-            if normalises(model):
+            if any(isinstance(module, _BatchNorm) for module in model.modules()):
                 self._notes.add("BatchNorm normalises over each process's share of a batch")
 
     def _optimizer(self, optimizer: Optimizer) -> None:

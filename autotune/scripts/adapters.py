@@ -82,16 +82,12 @@ def _no_events(writer: Any) -> None:
     writer.EventFileWriter = DoNothing
 
 
-def _trainers_batches(trainer: Any) -> float:
-    return float(trainer.state.max_steps * trainer.args.gradient_accumulation_steps)
-
-
 def _lightnings_batches(loop: Any) -> float:
     return float(loop.trainer.estimated_stepping_batches * loop.trainer.accumulate_grad_batches)
 
 
 BATCHES_OF_RUN: Mapping[str, Callable[[Any], float]] = {
-    "transformers.trainer": _trainers_batches,
+    "transformers.trainer": lambda trainer: trainer.state.max_steps * trainer.args.gradient_accumulation_steps,
     "lightning.pytorch.loops.training_epoch_loop": _lightnings_batches,
     "pytorch_lightning.loops.training_epoch_loop": _lightnings_batches,
 }

@@ -46,11 +46,12 @@ class SharedBatch:
 
     def building(self, original: Callable[..., None]) -> Callable[..., None]:
         """Return ``DataLoader.__init__`` with the share in place of the batch."""
+        from autotune.runtime.loaders import length
 
         def build(
             loader: DataLoader[Any], dataset: Any, batch_size: int | None = 1, *arguments: Any, **options: Any
         ) -> None:
-            if batch_size == self.batch and self.samples == _samples(dataset):
+            if batch_size == self.batch and self.samples == length(dataset):
                 batch_size = self.share
             original(loader, dataset, batch_size, *arguments, **options)
 
@@ -71,15 +72,6 @@ class SharedBatch:
             f"{processes} processes were tuned to share batches of {self.batch} of {self.samples} samples, but this is"
             f" not so here: {found}. Start it as one process (autotune run --nproc 1), or tune it as it is started now"
         )
-
-
-def _samples(dataset: Any) -> int | None:
-    from autotune.runtime.loaders import length
-
-    try:
-        return length(dataset)
-    except Exception:  # whatever is wrong with a dataset, its loader reports it
-        return None
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,9 @@ class History:
         return one.rate / other.rate, math.hypot(min(1.0, one.relative_error), min(1.0, other.relative_error))
 
 
-def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement] | None:
-    """Return the first trial that was measured; None if there is none."""
-    pairs = ((trial.settings, trial.measurement) for trial in trials)
-    return next(((settings, measured) for settings, measured in pairs if measured is not None), None)
+def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement]:
+    """Return the first trial that was measured: at least the baseline was."""
+    return next((trial.settings, trial.measurement) for trial in trials if trial.measurement is not None)
 
 
 def trial_noise(trials: Sequence[Trial]) -> float:

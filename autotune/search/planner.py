@@ -131,7 +131,7 @@ class Planner:
         settings = self._space.conformed(best)
         top = float(model.log_rates([settings])[0])
         for _ in range(CLIMB):
-            moves = [s for _, s in self._space.moves(settings, far=True) if not avoid.fails(s)]
+            moves = [s for _, s in self._space.moves(settings) if not avoid.fails(s)]
             rates = model.log_rates(moves) if moves else np.array([-math.inf])
             if rates.max() <= top + 1e-9:
                 break
@@ -151,7 +151,7 @@ class Planner:
             return None
         near = [jumped]
         for decision in EXTENT:
-            near += [s for one in near for what, s in self._space.moves(one, far=True) if what == decision]
+            near += [s for one in near for what, s in self._space.moves(one) if what == decision]
         middle = [(a + b) / 2 for a, b in zip(extent(self._start), extent(jumped), strict=True)]
         return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
 
@@ -199,7 +199,7 @@ def candidates(space: Space, around: Sequence[Settings], rng: np.random.Generato
 
     Deterministic for a given state of ``rng``.
     """
-    nearby = [[settings for _, settings in space.moves(centre, far=True)] for centre in around]
+    nearby = [[settings for _, settings in space.moves(centre)] for centre in around]
     pairs = (_walks(space, near, PAIRS // len(nearby), 1, rng) for near in nearby)
     walks = _walks(space, around, RANDOM, 4, rng)
     return list(dict.fromkeys(itertools.chain(around, *nearby, *pairs, walks)))

@@ -22,9 +22,6 @@ MOST_FIXED = 0.4
 """Share of the baseline's computing that overhead and update may be assumed to take each: only trials show more."""
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
 """Allreduce between two processes by gloo: seconds whatever the size, and per byte."""
-ASSUMED_LOAD_SHARE = 0.2
-"""Share of the step spent waiting for data, if no trial has measured it yet."""
-ASSUMED_STEP_SECONDS = 0.02
 MOST_WAITING = 0.95
 """Largest share of a step that may count as waiting for data."""
 BATCH_GAIN = 0.02
@@ -39,15 +36,13 @@ class Prior:
         history: trials; the first measured one gives the seconds of a step, and its loader's share of them.
     """
 
-    def __init__(self, space: Space, history: Sequence[Trial] = ()) -> None:
+    def __init__(self, space: Space, history: Sequence[Trial]) -> None:
         self._context = context = space.context
         self._device = context.task.device
         self._cores = context.inventory.budget.threads
         self._bytes = 4 * context.task.parameters
-        known: Settings = context.baseline
-        seconds, waiting = ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE
-        if first := first_measured(history):
-            known, seconds, waiting = first[0], first[1].step_seconds, min(MOST_WAITING, first[1].load_share)
+        known, first = first_measured(history)
+        seconds, waiting = first.step_seconds, min(MOST_WAITING, first.load_share)
         computing = max(1e-6, (1 - waiting) * seconds - self._gradient_sync(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
         passes = computing - self._update
@@ -79,7 +74,8 @@ class Prior:
 
     def _speed(self, settings: Settings) -> float:
         """Return the speed of one process, relative to one thread or one GPU alone."""
-        threads = 1.0 if self._device == "cuda" else scalability(settings.threads)
+        count = 1 if self._device == "cuda" else settings.threads
+        threads = count / (1 + CONTENTION * (count - 1) + COHERENCE * count * (count - 1))
         return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
     def _gradient_sync(self, settings: Settings) -> float:
@@ -88,11 +84,6 @@ class Prior:
             return 0.0
         latency, per_byte = EXCHANGE_SECONDS.get(settings.backend or "gloo", EXCHANGE_SECONDS["gloo"])
         return (latency + per_byte * self._bytes) * log2(settings.processes)
-
-
-def scalability(threads: int) -> float:
-    """Return the relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
-    return threads / (1 + CONTENTION * (threads - 1) + COHERENCE * threads * (threads - 1))
 
 
 def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) -> float:

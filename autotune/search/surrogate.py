@@ -101,7 +101,8 @@ def expected_improvement(mean: Array, deviation: Array) -> Array:
     deviation = np.maximum(deviation, 1e-12)
     z = mean / deviation
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return np.asarray(mean * _normal_cdf(z) + deviation * density)
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
+    return np.asarray(mean * below + deviation * density)
 
 
 class Surrogate:
@@ -122,7 +123,8 @@ class Surrogate:
         self._offset = float(np.mean(values - expected))
         self._residual = values - self._offset - expected
         self._correlations = correlations(self._groups, self._settings, self._settings)
-        self._circumstances = _drift(len(history))
+        apart = np.abs(np.subtract.outer(np.arange(len(history)), np.arange(len(history))))
+        self._drift = DRIFT_SPREAD**2 * np.exp(-apart / DRIFT_LENGTH)
         self._spreads = self._fit()
         self._factor = self._factorise(self._spreads)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
@@ -150,7 +152,7 @@ class Surrogate:
         return _kernel(correlations(self._groups, settings, self._settings), self._spreads)
 
     def _factorise(self, spreads: Array) -> Array:
-        covariance = _kernel(self._correlations, spreads) + self._circumstances + np.diag(self._error_variance)
+        covariance = _kernel(self._correlations, spreads) + self._drift + np.diag(self._error_variance)
         return np.asarray(np.linalg.cholesky(covariance))
 
     def _log_likelihood(self, spreads: Array) -> float:
@@ -194,13 +196,3 @@ def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array]:
             values.append(best - FAILURE_LOSS)
             variances.append(FAILURE_ERROR**2)
     return np.array(values), np.array(variances)
-
-
-def _drift(count: int) -> Array:
-    numbers = np.arange(count)
-    return np.asarray(DRIFT_SPREAD**2 * np.exp(-np.abs(numbers[:, None] - numbers[None, :]) / DRIFT_LENGTH))
-
-
-def _normal_cdf(z: Array) -> Array:
-    """Return the standard normal distribution function, element by element."""
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])

@@ -67,16 +67,12 @@ class Measurement:
     blocks: tuple[Block, ...]
     warmup_seconds: float = 0.0
     warmup_steps: int = 0
-    steady: bool = True
-    """False if the warm-up cap was reached first (``no_steady_state``)."""
     skipped_steps: int = 0
     """Optimizer steps that a GradScaler skipped."""
     first_step_seconds: float = 0.0
     """The first optimizer step, compilation included."""
     load_share: float = 0.0
     """Share of the measured time that the training process waited for its loader."""
-    peak_memory: int = 0
-    """Peak resident bytes of the largest process (host), or peak allocated bytes (device)."""
 
     @cached_property
     def kept(self) -> tuple[Block, ...]:

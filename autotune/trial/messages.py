@@ -105,11 +105,6 @@ class TrialRequest:
     script: Script | None = None
     facts: TaskFacts | None = None
 
-    @property
-    def world_size(self) -> int:
-        """Return how many ranks there are."""
-        return self.spec.settings.processes
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrialReport:

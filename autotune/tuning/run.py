@@ -356,10 +356,10 @@ def _result(
     state.rounds, slower = undisturbed(state.rounds)
     no_fork = state.bench.no_fork_reason
     warnings = (
-        *([notes.disturbed(slower)] if slower else []),
+        *([notes.DISTURBED.format(slower)] if slower else []),
         *given_up,
         *comparison.notes(state.chosen.values()),
-        *([notes.fresh_processes(no_fork)] if no_fork else []),
+        *([notes.FRESH_PROCESSES.format(no_fork)] if no_fork else []),
     )
     evidence = replace(
         evidence_of(state, context, dict.fromkeys((*state.spaces[LEVELS[-1]].left_out, *comparison.left_out))),

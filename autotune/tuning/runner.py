@@ -55,7 +55,10 @@ def open_runner(
     """
     with interrupt_on_signals(), acquire(patience, lambda: observe(stage="waiting for another tuning run")):
         remove_abandoned()
-        origin = _working_folder()
+        try:
+            origin = Path.cwd()
+        except OSError as error:
+            raise UsageError("the working folder was deleted: change to one that exists") from error
         paths = StudyPaths.create()
         setup = TrialSetup(
             target.path,
@@ -69,13 +72,6 @@ def open_runner(
         )
         with Runner(setup) as runner:
             yield runner
-
-
-def _working_folder() -> Path:
-    try:
-        return Path.cwd()
-    except OSError as error:
-        raise UsageError("the working folder was deleted: change to one that exists") from error
 
 
 def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:

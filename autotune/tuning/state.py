@@ -188,10 +188,7 @@ class RunState:
 
 
 def items_per_sample(history: Sequence[Trial]) -> float:
-    """Return the average number of items (tokens, say) in a sample, by the first measured trial; 1 if there is none."""
-    first = first_measured(history)
-    if first is None:
-        return 1.0
-    settings, measured = first
+    """Return the average number of items (tokens, say) in a sample, by the first measured trial."""
+    settings, measured = first_measured(history)
     samples = sum(block.steps for block in measured.blocks) * settings.global_batch
     return sum(block.items for block in measured.blocks) / samples if samples else 1.0

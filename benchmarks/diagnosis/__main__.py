@@ -50,7 +50,7 @@ def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
     """Diagnose ``case``, follow the advice, and return whether it was right."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "autotune.cli", "diagnose", "--json", "--budget", budget, SCRIPT, case]
+        command = [sys.executable, "-m", "autotune", "diagnose", "--json", "--budget", budget, SCRIPT, case]
         done = subprocess.run([*command, "--seconds", "1e9"], cwd=folder, capture_output=True, text=True, check=False)
         seconds = round(time.monotonic() - began, 1)
         if done.returncode:

@@ -225,9 +225,8 @@ def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 3),
         "start": round(outcome.start_seconds, 3),
         "first": round(measured.first_step_seconds, 4),
-        "warmup": [round(measured.warmup_seconds, 3), measured.warmup_steps, measured.steady],
+        "warmup": [round(measured.warmup_seconds, 3), measured.warmup_steps],
         "load": round(measured.load_share, 3),
-        "memory": measured.peak_memory,
         "blocks": [[b.items, round(b.seconds, 6), b.steps, round(b.cpu_wait, 4)] for b in measured.blocks],
     }
 
@@ -237,15 +236,13 @@ def decode(line: Mapping[str, Any], baseline: Settings) -> Recorded:
     settings = baseline.but(**_settings(line["settings"]))
     if line["end"] != Completed.kind:
         return Recorded(line["round"], line["at"], settings, KINDS[line["end"]](reason=line["reason"]))
-    seconds, steps, steady = line["warmup"]
+    seconds, steps, *_steady = line["warmup"]  # recorded by former versions
     measurement = Measurement(
         blocks=tuple(Block(*block[:4]) for block in line["blocks"]),
         warmup_seconds=seconds,
         warmup_steps=steps,
-        steady=steady,
         first_step_seconds=line["first"],
         load_share=line["load"],
-        peak_memory=line["memory"],
     )
     outcome = Completed(measurement=measurement, seconds=line["seconds"], start_seconds=line["start"])
     return Recorded(line["round"], line["at"], settings, outcome)

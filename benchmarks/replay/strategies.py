@@ -110,10 +110,10 @@ def coordinate(run: Run, seed: int, stop: Stop) -> None:
     order, moved = stdlib_random.Random(seed), True
     while moved and not stop(run):
         moved = False
-        decisions = sorted({what for what, _ in space.moves(best, far=True)})
+        decisions = sorted({what for what, _ in space.moves(best)})
         order.shuffle(decisions)
         for decision in decisions:
-            for settings in [s for what, s in space.moves(best, far=True) if what == decision and s not in rates]:
+            for settings in [s for what, s in space.moves(best) if what == decision and s not in rates]:
                 if stop(run):
                     return
                 rates[settings] = run.try_(settings)

@@ -160,7 +160,7 @@ class Machine:
     def _best(self, space: Space) -> tuple[float, Settings]:
         """Climbs from every shape with no, one and many workers: what else there is has one summit each."""
         baseline, workers = self.context.baseline, space.values["num_workers"]
-        shapes = [baseline, *(s for what, s in space.moves(baseline, far=True) if "processes" in what)]
+        shapes = [baseline, *(s for what, s in space.moves(baseline) if "processes" in what)]
         starts = (s.but(num_workers=count) for s in shapes for count in {0, workers[len(workers) // 2], workers[-1]})
         feasible = [s for s in starts if s in space and self.fits(s)]
         feasible.sort(key=self.rate, reverse=True)
@@ -169,7 +169,7 @@ class Machine:
     def _climb(self, space: Space, settings: Settings) -> tuple[float, Settings]:
         rate = self.rate(settings) if self.fits(settings) else 0.0
         while True:
-            moves = [s for _, s in space.moves(settings, far=True) if self.fits(s)]
+            moves = [s for _, s in space.moves(settings) if self.fits(s)]
             top = max(moves, key=self.rate, default=settings)
             if self.rate(top) <= rate * (1 + 1e-9):
                 return rate, settings

@@ -136,7 +136,7 @@ def wandering(seed: int, count: int = 8) -> NewSearch:
 
     def search(space: Space, start: Settings, thorough: bool) -> Any:
         draw = random.Random(f"{seed} {space.level}")
-        moves = [settings for _, settings in space.moves(start, far=True)]
+        moves = [settings for _, settings in space.moves(start)]
         return Listed([] if thorough else draw.sample(moves, min(count, len(moves))))
 
     return search

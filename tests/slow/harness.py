@@ -79,7 +79,7 @@ def environment() -> dict[str, str]:
 
 
 def command(*arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:
-    return [*prefix, sys.executable, "-m", "autotune.cli", *arguments]
+    return [*prefix, sys.executable, "-m", "autotune", *arguments]
 
 
 def autotune(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **env: str) -> Finished:

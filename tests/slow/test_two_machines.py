@@ -89,7 +89,7 @@ def train(machines: tuple[str, str], folder: Path, saved: Path) -> list[subproce
     (folder / "train.py").write_text(SCRIPT)
     started = []
     for name in machines:
-        own = [sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved), "--nnodes", "2"]
+        own = [sys.executable, "-m", "autotune", "run", "--profile", str(saved), "--nnodes", "2"]
         own += ["--rdzv-endpoint", f"{FIRST}:29400", "train.py", str(folder)]
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder))

@@ -126,7 +126,8 @@ class ForkServer:
             memory = self.trials.pop(pid, None)
             if memory is None:
                 continue
-            orphans = self._orphans()
+            running = set(self.trials).union(*map(process_tree.descendants, self.trials))
+            orphans = process_tree.descendants(os.getpid()) - running - self.spared
             for orphan in memory.end(orphans):
                 process_tree.kill_tree(orphan)
             memory.remove()
@@ -134,13 +135,6 @@ class ForkServer:
                 shutil.rmtree(memory.folder, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
             self._reply("exited", pid=pid, code=code)
-
-    def _orphans(self) -> set[int]:
-        """Return processes below the fork server that belong to no running trial."""
-        owned = set(self.trials)
-        for pid in self.trials:
-            owned |= process_tree.descendants(pid)
-        return process_tree.descendants(os.getpid()) - owned - self.spared
 
     def serve(self) -> None:
         """Answer requests until the tuner asks for the end or goes away."""

@@ -110,7 +110,7 @@ class Launcher:
         self, request: TrialRequest, connection: UnixConnection, loaded: LoadedTask | LoadedScript | None
     ) -> None:
         self.request, self.connection, self.loaded = request, connection, loaded
-        self.folder, self.world = Path(request.folder), request.world_size
+        self.folder, self.world = Path(request.folder), request.spec.settings.processes
         self.ranks: dict[int, int] = {}
         self._manager: ProcessManager | None = None
         self._port: int | None = None

@@ -9,8 +9,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
@@ -87,14 +85,6 @@ def synchronize(device: torch.device) -> None:
     """Wait until ``device`` has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def peak_memory(device: torch.device) -> int:
-    """Return peak bytes of this process so far: resident on the host, allocated on a device."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
 def quarter(batch: Any) -> Any:

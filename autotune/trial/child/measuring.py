@@ -35,7 +35,7 @@ from autotune.stats.measurement import (
     is_steady,
 )
 from autotune.trial.child import first_steps
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.task import batch_length
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, TrialReport, TrialSpec
 
@@ -75,7 +75,7 @@ def warm_up(loop: MeasuredLoop) -> Steps[Measurement]:
         over = steady or _is_out_of_time(loop.spec, steps, seconds) or _is_lost(loop, paces)
         count = loop.agree(0 if over else _steps_of_block(paces))
         if count == 0:
-            return Measurement((), warmup_seconds=seconds, warmup_steps=steps, steady=steady)
+            return Measurement((), warmup_seconds=seconds, warmup_steps=steps)
         paces.append((yield from loop.timed(count)) / count)
         steps += count
 
@@ -132,7 +132,6 @@ def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
         blocks=tuple(blocks),
         skipped_steps=loop.session.skipped_steps,
         load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
-        peak_memory=peak_memory(loop.session.device),
     )
     return TrialReport(
         measurement=measurement,
@@ -261,7 +260,7 @@ class StepRecorder:
             changed=weights != self._first_weights,
             gradient=geometric_mean(gradients) if all(gradients) else 0.0,
             options=tuple(_options(group) for optimizer in optimizers for group in optimizer.param_groups),
-            schedules=_schedules(),
+            schedules=tuple(sorted(o.last_epoch for o in gc.get_objects() if issubclass(type(o), LRScheduler))),
             loader=self._reads,
             advice=adapters.several_processes(),
         )
@@ -281,8 +280,3 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     return all(isinstance(part, PLAIN) for part in (value if isinstance(value, list) else [value]))
-
-
-def _schedules() -> tuple[int, ...]:
-    """Return how often each learning rate scheduler of this process has stepped."""
-    return tuple(sorted(found.last_epoch for found in gc.get_objects() if issubclass(type(found), LRScheduler)))

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from autotune.knobs.model_call import compiled_by_user
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
@@ -162,7 +163,7 @@ def _left_out(seen: Seen) -> Sequence[LeftOut]:
         found.append(LeftOut("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
         found += [LeftOut(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
-    compiled = seen.hooks.compiles or any(_is_compiled(model) for model in seen.models)
+    compiled = seen.hooks.compiles or any(map(compiled_by_user, seen.models))
     if compiled or not seen.models:
         why = "the script compiles its model itself" if compiled else MODEL_FREE
         found += [LeftOut(knob, None, why) for knob in ("channels_last", "precision", "compile")]
@@ -182,7 +183,3 @@ def _left_out_of_loader(loader: DataLoader[Any] | None) -> list[LeftOut]:
         found.append(LeftOut("num_workers", 0, loaders.PERSISTENT))
     kept = None if isinstance(loader.dataset, IterableDataset) else loaders.why_not_ahead(loader)
     return [*found, LeftOut("batch_size", None, kept)] if kept is not None else found
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    return hasattr(model, "_orig_mod") or vars(model).get("_compiled_call_impl") is not None

@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file
 from benchmarks.simulation.profiles import profile
 
-SHOW = [sys.executable, "-m", "autotune.cli", "validate", "missing.yaml"]
+SHOW = [sys.executable, "-m", "autotune", "validate", "missing.yaml"]
 
 
 def ended(folder: Path, redirections: str) -> subprocess.CompletedProcess[str]:
@@ -38,7 +38,7 @@ def with_output(output: Any, folder: Path, *words: str) -> subprocess.CompletedP
     file.write(folder / "p.yaml", profile(Settings()))
     file.write(folder / "profiles" / "key" / "train.yaml", profile(Settings()))
     environment = {**os.environ, "PYTHONPATH": str(Path(file.__file__).parents[2])}
-    command = [sys.executable, "-m", "autotune.cli", *words]
+    command = [sys.executable, "-m", "autotune", *words]
     return subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.PIPE, check=False)
 
 

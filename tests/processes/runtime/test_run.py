@@ -99,7 +99,7 @@ def written(path: Path, name: str = "train", **changes: Any) -> Path:
 
 def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:
     made = written(tmp_path / "own.yaml", malloc="keep")
-    done = start("-m", "autotune.cli", "run", "--profile", made, script, ROOT / "autotune")
+    done = start("-m", "autotune", "run", "--profile", made, script, ROOT / "autotune")
     assert done.returncode == 3, done.stderr
     found = json.loads(done.stdout)
     assert found == plain
@@ -109,14 +109,14 @@ def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[s
 
 def test_a_timer_of_the_scripts_goes_off(script: Path, tmp_path: Path) -> None:
     made = written(tmp_path / "own.yaml", malloc="keep")
-    done = start("-m", "autotune.cli", "run", "--profile", made, script, "timer", ROOT / "autotune")
+    done = start("-m", "autotune", "run", "--profile", made, script, "timer", ROOT / "autotune")
     assert done.returncode == 1
     assert "Timeout (0:00:04)!" in done.stderr
 
 
 def test_another_tasks_processes_are_not_started(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:
     made = written(tmp_path / "own.yaml", "other", processes=2, backend="gloo", batch_size=2)
-    done = start("-m", "autotune.cli", "run", "--profile", made, script, ROOT / "autotune")
+    done = start("-m", "autotune", "run", "--profile", made, script, ROOT / "autotune")
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["losses"] == plain["losses"], "it trains once"
     assert "train is started as one process: the profile is of other" in done.stderr

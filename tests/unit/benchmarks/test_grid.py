@@ -23,7 +23,7 @@ OTHER = OWN.but(optimizer_impl="fused")
 
 def trial(settings: Settings, rate: float, number: int = 0) -> Recorded:
     blocks = (Block(int(rate * 100), 100.0, 100, 0.25),)
-    measurement = Measurement(blocks, warmup_seconds=0.4, warmup_steps=9, load_share=0.25, peak_memory=12345)
+    measurement = Measurement(blocks, warmup_seconds=0.4, warmup_steps=9, load_share=0.25)
     return Recorded(number, 1.5, settings, Completed(measurement=measurement, seconds=1.2, start_seconds=0.1))
 
 

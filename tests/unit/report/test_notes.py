@@ -47,7 +47,7 @@ def test_the_note_of_a_shared_profile_names_nobody_and_no_services() -> None:
 
 
 def test_a_proof_whose_quiet_rounds_decide_says_so() -> None:
-    assert "16.0 times slower than in the quiet rounds, which decide" in notes.disturbed(16.0)
+    assert "16.0 times slower than in the quiet rounds, which decide" in notes.DISTURBED.format(16.0)
 
 
 def answer(reason: Reason, **figures: object) -> Answer:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
+from autotune.search.history import Trial
 from autotune.search.prior import Prior
 from autotune.search.surrogate import correlations, groups_on
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed
 from benchmarks.simulation.simulator import context, inventory
 
 ALONE = Settings(threads=2, batch_size=64)
@@ -14,7 +17,9 @@ BY_MPI = BY_GLOO.but(backend="mpi")
 
 
 def test_mpi_is_expected_ahead_of_gloo():
-    expected = Prior(build(context(inventory(), 64), "safe"))
+    measured = Measurement((Block(64, 0.02, 1),), load_share=0.2)
+    own = Trial(ALONE, Completed(measurement=measured), "safe")
+    expected = Prior(build(context(inventory(), 64), "safe"), [own])
     assert expected(BY_MPI) > expected(BY_GLOO)
 
 

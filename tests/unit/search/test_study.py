@@ -21,7 +21,7 @@ from tests.strategies import settings as any_settings
 
 OWN = Settings(batch_size=64)
 MEASURED = Completed(
-    measurement=Measurement((Block(64, 0.5, 1), Block(64, 0.25, 1, cpu_wait=0.5)), steady=False),
+    measurement=Measurement((Block(64, 0.5, 1), Block(64, 0.25, 1, cpu_wait=0.5)), skipped_steps=1),
     losses=(1.5, 0.5),
     seconds=2.0,
 )

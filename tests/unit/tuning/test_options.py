@@ -26,7 +26,7 @@ class TestSpaces:
     )
     def test_only_lets_this_knob_move_and_what_follows_from_it(self, only: str, follow: set[str]) -> None:
         space = Options(only=(only,)).spaces(CONTEXT)["safe"]
-        moves = [set(settings.difference(OWN)) for _, settings in space.moves(OWN, far=True)]
+        moves = [set(settings.difference(OWN)) for _, settings in space.moves(OWN)]
         assert any(only in changed for changed in moves)
         assert all(changed <= {only} | follow for changed in moves)
 

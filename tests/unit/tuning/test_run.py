@@ -125,7 +125,7 @@ FATES = [
 class TestFailures:
     @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.kind)
     def test_do_not_stop_the_search(self, fate: Outcome) -> None:
-        broken = [settings for _, settings in SPACES["safe"].moves(OWN, far=True) if settings != FASTER][:5]
+        broken = [settings for _, settings in SPACES["safe"].moves(OWN) if settings != FASTER][:5]
         bench = FakeBench(speeds({FASTER: 1.5}), fate=lambda chosen: fate if chosen in broken else None, noise=STILL)
         state = run(make(bench, listed(safe=[*broken, FASTER])))
         assert proven_answers(state, LEVELS)["safe"].settings == FASTER
@@ -167,14 +167,14 @@ class TestDeadline:
     @pytest.mark.parametrize("budget", [20.0, 40.0, 80.0])
     def test_time_is_kept_back_for_the_proof(self, budget: float) -> None:
         """However much there is to try, what was found is proven."""
-        many = [settings for _, settings in SPACES["safe"].moves(FASTER, far=True)] * 9
+        many = [settings for _, settings in SPACES["safe"].moves(FASTER)] * 9
         bench = FakeBench(speeds({FASTER: 2.0}), noise=STILL)
         results = proven_answers(run(make(bench, listed(safe=[FASTER, *many], amp=many, max=many), budget)), LEVELS)
         assert results["safe"].settings == FASTER
         assert results["safe"].proven
 
     def test_levels_share_the_searching_time(self) -> None:
-        many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
+        many = [settings for _, settings in SPACES["safe"].moves(OWN)] * 9
         bench = FakeBench(speeds({}))
         state = run(make(bench, listed(safe=many, amp=many, max=many), budget=200.0))
         counts = [sum(o.level == level for o in state.history) for level in LEVELS]
@@ -193,7 +193,7 @@ class TestDeadline:
         assert proven_answers(state, LEVELS)["safe"].proven
 
     def test_a_level_that_ends_early_leaves_its_time_to_the_next(self) -> None:
-        many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
+        many = [settings for _, settings in SPACES["safe"].moves(OWN)] * 9
 
         def trials(safe: Sequence[Settings]) -> int:
             state = run(make(FakeBench(speeds({})), listed(safe=safe, amp=many), budget=60.0))

@@ -111,4 +111,3 @@ def test_items_are_those_that_the_task_counts() -> None:
     measured = Trial(Settings(batch_size=16), Completed(measurement=Measurement(blocks)), "safe")
     failed = Trial(Settings(batch_size=8), Crashed("x"), "safe")
     assert items_per_sample([failed, measured]) == 128
-    assert items_per_sample([failed]) == 1.0
