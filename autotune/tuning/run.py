@@ -316,7 +316,7 @@ def _followed(job: _Job) -> WholeRun | None:
     run = WholeRun(runner.script_seconds, **found)
     if run.mmap_threshold < NEARLY * bench.mmap_threshold:
         bench.mmap_threshold = run.mmap_threshold
-        job.state.begin_with(job.state.measure(job.state.baseline, LEVELS[0], "baseline"))
+        job.state.measure_anew()
     return run if run.steps or not job.options.train_seconds else run.of(job.options.train_seconds)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
@@ -143,11 +144,13 @@ class RunState:
         self.history, self.estimates = [], {}
         self.add(*known)
 
-    def begin_with(self, trial: Trial) -> None:
-        """Forget rates that were measured before ``trial``, in another way; what failed is still known."""
-        if trial.rate:
-            self.history = [each for each in self.history if each is trial or not each.outcome.measured]
-            self.estimates = {trial.settings: trial.rate}
+    def measure_anew(self) -> None:
+        """Measure the baseline in another way than so far, and forget earlier rates; what failed is still known."""
+        failed = [trial for trial in self.history if not trial.outcome.measured]
+        again = self.measure(self.baseline, LEVELS[0], "baseline")
+        if again.rate:
+            self.history, self.estimates = [], {}
+            self.add(*failed, again)
 
     def estimate_durations(self) -> None:
         """Estimate how long starts and trials take from the trials before the search, at least the baseline's."""

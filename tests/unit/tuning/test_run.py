@@ -79,6 +79,16 @@ class TestAnswers:
         assert (result.settings == LARGE) == proven
         assert result.speedup.value == pytest.approx(2.5 * worth if proven else 1.5, rel=0.1)
 
+    def test_a_baseline_that_is_measured_anew_takes_the_place_of_earlier_rates(self) -> None:
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda settings: Crashed("x") if settings == FAST else None)
+        state = make(bench, listed())
+        for settings in (OWN, FAST, LOW):
+            state.measure(settings, "safe", "model")
+        bench.rate = lambda _: 7.0
+        state.measure_anew()
+        assert [(trial.settings, trial.rate) for trial in state.history] == [(FAST, None), (OWN, pytest.approx(7.0))]
+        assert state.estimates == {OWN: pytest.approx(7.0)}
+
     def test_with_the_projects_own_search(self) -> None:
         machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}
