@@ -42,7 +42,8 @@ def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         loop.between = None
         seconds.append((yield from loop.timed(1)))
         between.append(loop.between)
-    steps = in_all or loops.steps(len(seconds), epoch)
+    later = Loops.around(filter(is_users, above(sys._getframe())))
+    steps = in_all or loops.steps(later, len(seconds), epoch)
     is_short = epoch is not None and steps is not None and steps < epoch  # no epoch of the run ends
     step, share = split_time(seconds, between, None if is_short else epoch)
     found = {"step_seconds": step, "other_share": share, "steps": steps}
@@ -55,56 +56,47 @@ def _is_enough(between: list[float | None], too_far: bool) -> bool:
     return len(between) >= LEAST_STEPS and (too_far or ends >= ENDS)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Loops:
     """The ``for`` loops over ranges around a training step.
 
     Attributes:
         ranges: outermost first; none if they are not known, or if there are loops of another kind.
         passes: True if an epoch of the training loader is inside.
-        innermost: the frame of the innermost, and its variable.
-        begun: iterations that it had made when it was looked at.
+        turns: iterations of the innermost that are over, in all iterations of the others.
     """
 
-    ranges: list[range]
+    ranges: tuple[range, ...] = ()
     passes: bool = False
-    innermost: tuple[FrameType, str] | None = None
-    begun: int = 0
+    turns: int = 0
 
     @classmethod
     def around(cls, stack: Iterable[FrameType]) -> Loops:
         """Return the loops that ``stack``, innermost frame first, is in."""
-        found = cls([])
+        ranges: list[range] = []
+        passes, turns, inside = False, 0, 1
         for frame, loop in ((each, loop) for each in stack for loop in _loops(each)):
             values = _values(loop, frame)
             if isinstance(values, range) and isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
-                found.ranges.insert(0, values)
-                found.innermost = found.innermost or (frame, loop.target.id)
-            elif isinstance(values, DataLoader) and not found.ranges:
-                found.passes = True
+                value = frame.f_locals.get(loop.target.id)
+                turns += inside * (values.index(value) if isinstance(value, int) and value in values else 0)
+                ranges, inside = [values, *ranges], inside * len(values)
+            elif isinstance(values, DataLoader) and not ranges:
+                passes = True
             else:
-                return cls([])
-        found.begun = found.turns()
-        return found
+                return cls()
+        return cls(tuple(ranges), passes, turns)
 
-    def turns(self) -> int:
-        """Return how many iterations the innermost range has made."""
-        if self.innermost is None:
-            return 0
-        frame, variable = self.innermost
-        value, values = frame.f_locals.get(variable), self.ranges[-1]
-        return values.index(value) if isinstance(value, int) and value in values else 0
-
-    def steps(self, made: int, epoch: int | None) -> int | None:
-        """Return the steps of the whole run, by those of an ``epoch`` or those ``made`` since the loops were looked at.
-        None if the loops do not show it."""
+    def steps(self, later: Loops, made: int, epoch: int | None) -> int | None:
+        """Return the steps of the whole run, by those of an ``epoch``, or by those ``made`` until the loops were looked
+        at again. None if the loops do not show it."""
         if not self.ranges:
             return None
         total = math.prod(map(len, self.ranges))
         if self.passes:
             return total * epoch if epoch else None
-        turns = self.turns() - self.begun
-        return round(total * made / turns) if turns > 0 else None
+        turns = later.turns - self.turns
+        return round(total * made / turns) if later.ranges == self.ranges and turns > 0 else None
 
 
 def _loops(frame: FrameType) -> list[ast.For | ast.While]:

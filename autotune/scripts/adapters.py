@@ -21,6 +21,7 @@ VARIABLES = {
     "COMET_DISABLE_AUTO_LOGGING": "1",
     "DISABLE_MLFLOW_INTEGRATION": "1",
     "DO_NOT_TRACK": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # Hugging Face datasets import pyarrow: its thread forbids forks
 }
 """Variables of trials. What the script itself sets is kept."""
 OFFLINE = dict.fromkeys(

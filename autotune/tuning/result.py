@@ -53,6 +53,8 @@ def _without_candidate(state: RunState, level: str) -> Reason:
     if not tried:
         searched = any(trial.level == level for trial in state.history) or _adds_nothing(state, level)
         return Reason.NOT_REACHED if not searched or (level in KNOWN_FOR and named) else Reason.NOT_TRIED
+    if level in KNOWN_FOR and not named:
+        return Reason.NOT_TRIED
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return Reason.NOISY

@@ -35,7 +35,7 @@ def looked_at(text: str, folder: Path, times: int = 2) -> tuple[Loops, int | Non
     (folder / "train.py").write_text(HEAD + text)
     with pytest.raises(SystemExit):
         runpy.run_path(str(folder / "train.py"), {"step": step})
-    return found[0], found[0].steps(times - 1, 4)
+    return found[0], found[0].steps(found[-1], times - 1, 4)
 
 
 IN_FUNCTIONS = """
@@ -64,8 +64,18 @@ train()
         (DEFINED_IN_A_LOOP, 2, True, 12),
         ("for number in range(100):\n  for of_two in range(2): step()", 2, False, 200),
         ("for number in range(100):\n  if number % 2: step()", 3, False, 50),
+        ("for a in range(9):\n  for b in range(4):\n    for c in range(0, 8, 2): step()", 12, False, 144),
+        ("def train():\n  for b in range(4): step()\nfor a in range(9): train()", 7, False, 36),
     ],
-    ids=["epochs", "in functions", "a function ends the loops around it", "no pass", "every second turn"],
+    ids=[
+        "epochs",
+        "in functions",
+        "a function ends",
+        "no pass",
+        "every second turn",
+        "over their ends",
+        "called again",
+    ],
 )
 def test_the_steps_of_a_run(text: str, times: int, passes: bool, steps: int, tmp_path: Path) -> None:
     found, counted = looked_at(text, tmp_path, times)
@@ -78,7 +88,7 @@ def test_the_steps_of_a_run(text: str, times: int, passes: bool, steps: int, tmp
 def test_other_loops_tell_nothing(loop: str, tmp_path: Path) -> None:
     text = f"values = [3]\n{loop}\n  for epoch in range(3):\n    for batch in loader: step()"
     found, steps = looked_at(text, tmp_path)
-    assert (found.ranges, steps) == ([], None)
+    assert (found.ranges, steps) == ((), None)
 
 
 def test_the_script_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
