@@ -185,7 +185,8 @@ def _failures(state: RunState) -> Iterator[Failure]:
 
 
 def _batch_norm(context: Context, answers: Mapping[str, Answer]) -> Iterator[str]:
-    own = context.baseline.batch_size
-    sizes = {answer.settings.batch_size for answer in answers.values()} - {own}
+    own, several = context.baseline.batch_size, context.baseline.processes + 1
+    shared = {each.settings.batch_size for each in answers.values() if each.settings.processes >= several}
+    sizes = shared - {own}
     if context.task.has_batch_norm and sizes:
         yield notes.batch_norm(own, sorted(sizes))
