@@ -100,7 +100,7 @@ class Training:
         """Return how many steps with the task's own batch take ``seconds``."""
         began = time.perf_counter()
         made = itertools.takewhile(lambda _: time.perf_counter() - began < seconds / 5, self._steps(1, 0))
-        return 5 * sum(1 for _ in made)
+        return max(LOOKS, 5 * sum(1 for _ in made))
 
     def run(self, factor: int, steps: int, seed: int, goal: float = -math.inf) -> dict[int, float]:
         """Return the loss after some of the ``steps``, up to the first that reaches ``goal``."""

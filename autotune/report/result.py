@@ -112,7 +112,7 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
         return ""
     factor, samples = after / before, profile.target.samples
     faster = formatting.times(result.rate / profile.baseline_rate) if profile.baseline_rate else "more"
-    progress = f"{faster} {profile.target.unit}, about {formatting.times(result.speedup.value)} progress to a loss"
+    progress = f"{faster} {profile.target.unit}, at least {formatting.times(result.speedup.value)} progress to a loss"
     if profile.evidence.noise_scale is None:
         progress = f"{faster} {profile.target.unit}; how much of it is progress to a loss was not measured"
     steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch" if samples else ""

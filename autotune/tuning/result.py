@@ -185,8 +185,7 @@ def _failures(state: RunState) -> Iterator[Failure]:
 
 
 def _batch_norm(context: Context, answers: Mapping[str, Answer]) -> Iterator[str]:
-    own, several = context.baseline.batch_size, context.baseline.processes + 1
-    shared = {each.settings.batch_size for each in answers.values() if each.settings.processes >= several}
-    sizes = shared - {own}
+    own = context.baseline.batch_size
+    sizes = {answer.settings.batch_size for answer in answers.values() if answer.settings.batch_size < own}
     if context.task.has_batch_norm and sizes:
         yield notes.batch_norm(own, sorted(sizes))

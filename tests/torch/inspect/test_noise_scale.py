@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from torch import nn  # noqa: E402
 
-from autotune.inspect.noise_scale import noise_scale  # noqa: E402
+from autotune.inspect.noise_scale import COUNTED, noise_scale  # noqa: E402
 from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.runtime.session import Session  # noqa: E402
 from autotune.trial.child.rank import TrainingLoop  # noqa: E402
@@ -54,7 +54,7 @@ def test_the_noise_scale_is_that_of_the_samples(loop: TrainingLoop) -> None:
     (optimizer,) = loop.trained_with()
     step = optimizer.step
     found = loop.run(noise_scale(loop, pace=1e-4))
-    assert found["noise_scale"] == pytest.approx(SIZE / (BATCH * SIZE * MEAN**2), rel=0.1)
+    assert found["noise_scale"] == pytest.approx(COUNTED * SIZE / (BATCH * SIZE * MEAN**2), rel=0.1)
     assert optimizer.step == step, "training goes on after it"
 
 
