@@ -47,7 +47,7 @@ def noise_scale(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         optimizers[0].step = window.instead_of(step)  # type: ignore[method-assign]
         yield from loop.timed(batches)
         optimizers[0].step = step  # type: ignore[method-assign]
-        found.append(window.take())
+        found += window.take()
     if len(found) < 2:
         return {}
     signals, noises = zip(*found, strict=True)
@@ -82,10 +82,13 @@ class Window:
 
         return take
 
-    def take(self) -> tuple[float, float]:
-        """Return the squared norm of the mean gradient and the variance of a batch's, and begin anew."""
+    def take(self) -> list[tuple[float, float]]:
+        """Return the squared norm of the mean gradient and the variance of a batch's, and begin anew; nothing if the
+        optimizer has hardly stepped."""
         count, squares = self._count, self._squares
         total = sum(float(each.double().square().sum()) for each in self._sums if each is not None)
         self._sums, self._squares, self._count = [None] * len(self._parameters), 0.0, 0
+        if count < 2:
+            return []
         signal = (total - squares) / (count * (count - 1))
-        return signal, squares / count - signal
+        return [(signal, squares / count - signal)]
