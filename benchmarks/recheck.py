@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from autotune.knobs.knob import progress
 from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.plain import tpe
@@ -99,6 +100,10 @@ def report(
 ) -> list[str]:
     """Return a line for each choice: claim and measured ratio against the user's settings."""
     lines = []
+    batches = {name: settings["processes"] * settings["batch_size"] for name, settings in choices.items()}
+    scale = profile.get("evidence", {}).get("noise_scale")
+    worth = {name: progress(batch / batches[BASELINE], scale) for name, batch in batches.items()}
+    turns = [{name: rate * worth[name] for name, rate in turn.items()} for turn in turns]  # as claims count them
     for name, settings in choices.items():
         if name == BASELINE:
             continue
