@@ -2,11 +2,12 @@
 
     python -m benchmarks.unmodified [--only NAME ...] [--pairs 3] [--budget 60s] [--rehearse]
 
-Each script of `benchmarks/scripts` is tuned from the shell; then whole processes, as its user starts it and under
-``autotune run``, take turns in random order. Ratios are plain over tuned, so above 1 is a gain: geometric mean and
-Student's 95 % interval over the pairs. A step is timed by the script itself (its mean, since a median hides stalls of
-the loader, without the first five steps); the whole run is the process's wall time. What ``run`` added at the start is
-the difference of the medians from the launch to the end of the fifth step.
+Each script of `benchmarks/scripts` is tuned from the shell; then two whole processes, as its user starts it and under
+``autotune run``, run in turns of a second (`in_turns`). Ratios are plain over tuned, so above 1 is a gain: geometric
+mean and Student's 95 % interval over the pairs. A step is timed by the script itself (its mean, since a median hides
+stalls of the loader, without the first five steps and those that another's turn interrupts); the whole run is the time
+of the process's turns. What ``run`` added at the start is the difference of the medians from the launch to the end of
+the fifth step.
 
 A run that is known to be too short to gain starts as it is: its claim is then of a longer one.
 
@@ -20,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import statistics
 import subprocess
 import sys
@@ -34,6 +34,7 @@ from typing import Any
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from benchmarks import stamp
+from benchmarks.in_turns import AUTOTUNE, TURN_SECONDS, Finished, in_turns, plain_command
 from benchmarks.ratios import Ratio, ratio_of
 
 FOLDER = Path(__file__).parent / "scripts"
@@ -44,7 +45,6 @@ LUCK = 0.01
 NEAR = 1.10
 """A forecast may be off by this factor."""
 PATIENCE_SECONDS = 900.0
-AUTOTUNE = [sys.executable, "-m", "autotune"]
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ class Script:
     @property
     def plain(self) -> list[str]:
         """Return the command without autotune."""
-        if self.launch[:1] == ("torchrun",):
-            return [sys.executable, "-m", "torch.distributed.run", *self.line[1:]]
-        return [sys.executable, *self.line]
+        return plain_command(self.line)
 
 
 ONE_EPOCH, FEW_STEPS = ("--epochs", "1"), ("--steps", "10")
@@ -105,6 +103,8 @@ class Run:
     mean: float
     median: float
     start: float
+    stderr: str = ""
+    """What it wrote to stderr: `autotune run` says there what it has applied."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Row:
         run: plain over tuned, whole processes.
         added: seconds that ``autotune run`` added until the fifth step was over.
         forecast: of ``run``, by the profile; None if the length of the run was not known.
-        levels: what the profile says of each level.
+        profile: the whole profile.
         failure: why figures are missing.
     """
 
@@ -132,7 +132,7 @@ class Row:
     run: Ratio | None = None
     added: float | None = None
     forecast: float | None = None
-    levels: Mapping[str, Any] = field(default_factory=dict)
+    profile: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
 
     @property
@@ -192,16 +192,20 @@ def _yes_no(value: bool | None) -> str:
     return "" if value is None else "yes" if value else "no"
 
 
-def summary(written: str) -> dict[str, float]:
-    """Return the summary that a script printed: the last line that is a JSON object.
+def run_of(done: Finished) -> Run:
+    """Return what a process took: by its turns, and by the summary that its script printed last.
 
     Raises:
-        Failed: there is none.
+        Failed: it failed, or printed no summary.
     """
-    for line in reversed(written.splitlines()):
+    if done.code:
+        raise _failed(done.code, done.stderr)
+    for line in reversed(done.stdout.splitlines()):
         if line.startswith("{"):
-            found: dict[str, float] = json.loads(line)
-            return found
+            found = json.loads(line)
+            steps = [seconds for seconds in found["steps"] if seconds < TURN_SECONDS]
+            start = done.until(found["started"])
+            return Run(done.seconds, statistics.fmean(steps), statistics.median(steps), start, done.stderr)
     raise Failed("the script printed no summary")
 
 
@@ -224,28 +228,19 @@ def tune(script: Script, budget: str | None, folder: Path) -> dict[str, Any]:
     return profile
 
 
-def whole(line: list[str], folder: Path) -> Run:
-    """Run one whole process.
-
-    Raises:
-        Failed: it failed.
-    """
-    launched, begun = time.time(), time.perf_counter()
-    done = _started(line, folder)
-    wall = time.perf_counter() - begun
-    found = summary(done.stdout)
-    return Run(wall, found["mean"], found["median"], found["started"] - launched)
-
-
 def _started(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     try:
         done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"not over after {PATIENCE_SECONDS:.0f} s") from error
     if done.returncode:
-        last = [written for written in done.stderr.splitlines() if written.strip()][-6:]
-        raise Failed(f"exit {done.returncode}: {' '.join(map(str.strip, last))}")
+        raise _failed(done.returncode, done.stderr)
     return done
+
+
+def _failed(code: int, stderr: str) -> Failed:
+    last = [written for written in stderr.splitlines() if written.strip()][-6:]
+    return Failed(f"exit {code}: {' '.join(map(str.strip, last))}")
 
 
 def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -> tuple[Row, list[tuple[Run, Run]]]:
@@ -261,24 +256,16 @@ def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -
             speedup = profile["levels"][level]["speedup"]
             claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
             expected = forecast(read(Path(profile["path"])))
-            row = Row(script.name, seconds, level, claim, forecast=expected, levels=profile["levels"])
+            row = Row(script.name, seconds, level, claim, forecast=expected, profile=profile)
             tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line, *arguments]
             for number in range(pairs):
-                runs.append(_pair([*script.plain, *arguments], tuned, folder))
+                plain, ours = map(run_of, in_turns([[*script.plain, *arguments], tuned], folder))
+                runs.append((plain, ours))
                 print(f"  {script.name}: pair {number + 1} of {pairs}", file=sys.stderr, flush=True)
             step, run, added = compared(runs)
             return replace(row, step=step, run=run, added=added), runs
         except Failed as error:
             return replace(row, failure=str(error)), runs
-
-
-def _pair(plain: list[str], tuned: list[str], folder: Path) -> tuple[Run, Run]:
-    """Run both, in random order."""
-    if random.random() < 0.5:
-        first = whole(plain, folder)
-        return first, whole(tuned, folder)
-    last = whole(tuned, folder)
-    return whole(plain, folder), last
 
 
 def record(rows: Sequence[Row], runs: dict[str, list[tuple[Run, Run]]], options: dict[str, Any], name: str) -> Path:

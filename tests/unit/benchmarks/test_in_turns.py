@@ -1,0 +1,54 @@
+"""Whole processes in turns: what they print is kept, their children stop with them, and only their turns count."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.in_turns import Finished, in_turns, plain_command
+
+COUNTS = "import sys\nfor number in range(200_000_000):\n    if number == int(sys.argv[1]): print(number); break\n"
+
+
+def test_processes_take_turns_and_keep_what_they_print(tmp_path: Path) -> None:
+    commands = [[sys.executable, "-c", COUNTS, str(count)] for count in (3_000_000, 4_000_000)]
+    found = in_turns(commands, tmp_path, seconds=0.05)
+    assert [each.code for each in found] == [0, 0]
+    assert [each.stdout for each in found] == ["3000000\n", "4000000\n"]
+    turns = sorted(turn for each in found for turn in each.turns)
+    assert len(turns) > 2
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(turns))
+
+
+def test_children_stop_and_end_with_their_process(tmp_path: Path) -> None:
+    starts = (
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {COUNTS!r}, '3000000'], check=True)\nprint('over')\n"
+    )
+    first, other = in_turns([[sys.executable, "-c", starts]] * 2, tmp_path, seconds=0.05)
+    assert [first.stdout, other.stdout] == ["3000000\nover\n"] * 2
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    (found,) = in_turns([[sys.executable, "-c", "while True: pass"]], tmp_path, seconds=0.05, patience=0.2)
+    assert found.code != 0
+
+
+def test_only_turns_count() -> None:
+    found = Finished(0, ((10.0, 11.0), (15.0, 17.0)), "", "")
+    assert found.seconds == pytest.approx(3.0)
+    assert found.until(16.0) == pytest.approx(2.0)
+    assert found.until(12.0) == pytest.approx(1.0)
+
+
+def test_torchrun_is_started_by_this_python() -> None:
+    assert plain_command(["torchrun", "--standalone", "a.py"])[1:] == [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "a.py",
+    ]
+    assert plain_command(["a.py", "--x"]) == [sys.executable, "a.py", "--x"]
