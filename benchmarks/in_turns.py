@@ -5,6 +5,8 @@
 A shared machine changes its speed by a fifth within minutes: whole processes one after the other differ as much for
 nothing. Runs the script as its user starts it and under ``autotune run``, and prints the seconds of each and plain over
 tuned: above 1 is a gain. The words may begin with ``torchrun`` or ``-m``.
+
+Both start at once: let a script that makes its own data run once before.
 """
 
 from __future__ import annotations
@@ -159,6 +161,8 @@ def main() -> None:
     for _pair in range(arguments.pairs):
         plain, ours = in_turns([plain_command(arguments.words), tuned], Path.cwd())
         print(f"plain {plain.seconds:.1f} s (exit {plain.code}), tuned {ours.seconds:.1f} s (exit {ours.code})")
+        if failed := next((each for each in (plain, ours) if each.code), None):
+            sys.exit(f"exit {failed.code}:\n{failed.stderr[-2000:]}")
         logs.append(math.log(plain.seconds / ours.seconds))
     print(f"whole run {ratio_of(logs)}")
 
