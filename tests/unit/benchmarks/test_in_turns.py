@@ -15,7 +15,7 @@ COUNTS = "import sys\nfor number in range(200_000_000):\n    if number == int(sy
 
 def test_processes_take_turns_and_keep_what_they_print(tmp_path: Path) -> None:
     commands = [[sys.executable, "-c", COUNTS, str(count)] for count in (3_000_000, 4_000_000)]
-    found = in_turns(commands, tmp_path, seconds=0.05)
+    found = in_turns(commands, tmp_path, seconds=0.01)
     assert [each.code for each in found] == [0, 0]
     assert [each.stdout for each in found] == ["3000000\n", "4000000\n"]
     turns = sorted(turn for each in found for turn in each.turns)
@@ -28,7 +28,7 @@ def test_children_stop_and_end_with_their_process(tmp_path: Path) -> None:
         "import subprocess, sys\n"
         f"subprocess.run([sys.executable, '-c', {COUNTS!r}, '3000000'], check=True)\nprint('over')\n"
     )
-    first, other = in_turns([[sys.executable, "-c", starts]] * 2, tmp_path, seconds=0.05)
+    first, other = in_turns([[sys.executable, "-c", starts]] * 2, tmp_path, seconds=0.01)
     assert [first.stdout, other.stdout] == ["3000000\nover\n"] * 2
 
 
