@@ -2,11 +2,11 @@
 
     python -m benchmarks.in_turns [--pairs 3] --profile found.yaml -- train.py --epochs 3
 
-A shared machine changes its speed by a fifth within minutes: whole processes one after the other differ as much for
-nothing. Runs the script as its user starts it and under ``autotune run``, and prints the seconds of each and plain over
-tuned: above 1 is a gain. The words may begin with ``torchrun`` or ``-m``.
+A shared machine may change its speed by a quarter within a minute. Whole processes one after the other then differ as
+much, even with the same settings. Runs the script as its user starts it and under ``autotune run``, and prints the
+seconds of each, and plain over tuned: above 1 is a gain. What follows ``--`` may begin with ``torchrun`` or ``-m``.
 
-Both start at once: let a script that makes its own data run once before.
+Both use the same folder at the same time: if the script makes its own data, run it once before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -62,8 +62,8 @@ class Finished:
 class Running:
     """A process that runs in turns, with all that it starts."""
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
-        self._command, self._folder, self._environment = command, folder, environment
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._command, self._folder = command, folder
         self._outputs: list[IO[str]] = [
             tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed when the process has ended)
             for _ in range(2)
@@ -76,7 +76,7 @@ class Running:
         begun = time.time()
         if self._process is None:
             out, err = self._outputs
-            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "env": self._environment}
+            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             self._process = subprocess.Popen(self._command, cwd=self._folder, **options)
         else:
             self._signal(signal.SIGCONT)
@@ -117,7 +117,6 @@ class Running:
 def in_turns(
     commands: Sequence[Sequence[str]],
     folder: Path,
-    environments: Sequence[Mapping[str, str] | None] | None = None,
     *,
     seconds: float = TURN_SECONDS,
     patience: float = PATIENCE_SECONDS,
@@ -127,12 +126,10 @@ def in_turns(
     Args:
         commands: the command lines.
         folder: where they start.
-        environments: of each; this process's by default.
         seconds: of a turn.
         patience: in seconds, for all of them.
     """
-    given = environments or [None] * len(commands)
-    every = [Running(command, folder, own) for command, own in zip(commands, given, strict=True)]
+    every = [Running(command, folder) for command in commands]
     waiting, deadline = random.sample(every, len(every)), time.monotonic() + patience
     try:
         while waiting and time.monotonic() < deadline:
