@@ -6,7 +6,7 @@ A shared machine may change its speed by a quarter within a minute. Whole proces
 much, even with the same settings. Runs the script as its user starts it and under ``autotune run``, and prints the
 seconds of each, and plain over tuned: above 1 is a gain. What follows ``--`` may begin with ``torchrun`` or ``-m``.
 
-Both use the same folder at the same time: if the script makes its own data, run it once before.
+Each starts in a copy of the folder that this command starts in, so what one writes is not in the other's way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import math
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,12 +40,12 @@ class Finished:
     """A process that has ended.
 
     Attributes:
-        code: its exit code.
+        code: its exit code; None if it was not over when patience was, and was killed.
         turns: when each of its turns began and ended, by ``time.time()``.
         stdout, stderr: all that it wrote.
     """
 
-    code: int
+    code: int | None
     turns: tuple[tuple[float, float], ...]
     stdout: str
     stderr: str
@@ -58,6 +59,15 @@ class Finished:
         """Return how long it had run by ``moment``."""
         return sum(max(min(end, moment) - begin, 0.0) for begin, end in self.turns)
 
+    @property
+    def failure(self) -> str:
+        """Return why it did not do its work: how it ended, and the last of what it wrote; empty if it did."""
+        if self.code == 0:
+            return ""
+        last = [line.strip() for line in self.stderr.splitlines() if line.strip()][-6:]
+        ended = f"exit {self.code}" if self.code is not None else f"not over after {self.seconds:.0f} s of its own"
+        return f"{ended}: {' '.join(last)}"
+
 
 class Running:
     """A process that runs in turns, with all that it starts."""
@@ -69,6 +79,7 @@ class Running:
             for _ in range(2)
         ]
         self._process: subprocess.Popen[str] | None = None
+        self._known: set[psutil.Process] = set()
         self._turns: list[tuple[float, float]] = []
 
     def turn(self, seconds: float) -> bool:
@@ -78,6 +89,7 @@ class Running:
             out, err = self._outputs
             options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             self._process = subprocess.Popen(self._command, cwd=self._folder, **options)
+            self._known = {psutil.Process(self._process.pid)}
         else:
             self._signal(signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -89,29 +101,27 @@ class Running:
         return goes_on
 
     def finished(self) -> Finished:
-        """Return what it did. It is killed if it has not ended."""
-        if self._process is not None and self._process.returncode is None:
-            self._signal(signal.SIGKILL)
+        """Return what it did. It is killed if it has not ended, and so is what it left running."""
+        code = self._process.returncode if self._process is not None else None
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
             self._process.wait()
         texts = []
         for output in self._outputs:
             output.seek(0)
             texts.append(output.read())
             output.close()
-        code = self._process.returncode if self._process is not None else -signal.SIGKILL
         return Finished(code, tuple(self._turns), *texts)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the process and to all below it; to those that they start meanwhile, too."""
-        assert self._process is not None
         reached: set[psutil.Process] = set()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            first = psutil.Process(self._process.pid)
-            while new := {first, *first.children(recursive=True)} - reached:
-                for process in new:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        process.send_signal(number)
-                reached |= new
+        while new := self._known - reached:
+            for process in new:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+                    self._known.update(process.children(recursive=True))
+            reached |= new
 
 
 def in_turns(
@@ -125,17 +135,21 @@ def in_turns(
 
     Args:
         commands: the command lines.
-        folder: where they start.
+        folder: each starts in a copy of it.
         seconds: of a turn.
         patience: in seconds, for all of them.
     """
-    every = [Running(command, folder) for command in commands]
-    waiting, deadline = random.sample(every, len(every)), time.monotonic() + patience
-    try:
-        while waiting and time.monotonic() < deadline:
-            waiting = [running for running in waiting if running.turn(seconds)]
-    finally:
-        found = [running.finished() for running in every]
+    with tempfile.TemporaryDirectory(prefix="in-turns-") as place:
+        every = []
+        for number, command in enumerate(commands):
+            copy = Path(shutil.copytree(folder, Path(place) / str(number) / folder.resolve().name, symlinks=True))
+            every.append(Running(command, copy))
+        waiting, deadline = random.sample(every, len(every)), time.monotonic() + patience
+        try:
+            while waiting and time.monotonic() < deadline:
+                waiting = [running for running in waiting if running.turn(seconds)]
+        finally:
+            found = [running.finished() for running in every]
     return found
 
 
@@ -157,9 +171,9 @@ def main() -> None:
     logs = []
     for _pair in range(arguments.pairs):
         plain, ours = in_turns([plain_command(arguments.words), tuned], Path.cwd())
-        print(f"plain {plain.seconds:.1f} s (exit {plain.code}), tuned {ours.seconds:.1f} s (exit {ours.code})")
-        if failed := next((each for each in (plain, ours) if each.code), None):
-            sys.exit(f"exit {failed.code}:\n{failed.stderr[-2000:]}")
+        if failure := plain.failure or ours.failure:
+            sys.exit(failure)
+        print(f"plain {plain.seconds:.1f} s, tuned {ours.seconds:.1f} s")
         logs.append(math.log(plain.seconds / ours.seconds))
     print(f"whole run {ratio_of(logs)}")
 

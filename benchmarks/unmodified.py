@@ -4,10 +4,9 @@
 
 Each script of `benchmarks/scripts` is tuned from the shell; then two whole processes, as its user starts it and under
 ``autotune run``, run in turns of a second (`in_turns`). Ratios are plain over tuned, so above 1 is a gain: geometric
-mean and Student's 95 % interval over the pairs. A step is timed by the script itself (its mean, since a median hides
-stalls of the loader, without the first five steps and those that another's turn interrupts); the whole run is the time
-of the process's turns. What ``run`` added at the start is the difference of the medians from the launch to the end of
-the fifth step.
+mean and Student's 95 % interval over the pairs. The script itself says when its steps begin and end (their mean, since
+a median hides stalls of the loader, without the first five steps). Only the time of a process's own turns counts. What
+``run`` added at the start is the difference of the medians from the launch to the end of the fifth step.
 
 A run that is known to be too short to gain starts as it is: its claim is then of a longer one.
 
@@ -34,7 +33,7 @@ from typing import Any
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from benchmarks import stamp
-from benchmarks.in_turns import AUTOTUNE, TURN_SECONDS, Finished, in_turns, plain_command
+from benchmarks.in_turns import AUTOTUNE, Finished, in_turns, plain_command
 from benchmarks.ratios import Ratio, ratio_of
 
 FOLDER = Path(__file__).parent / "scripts"
@@ -44,6 +43,8 @@ LUCK = 0.01
 """Two processes of the same settings differ by this much: intervals that are no further apart overlap."""
 NEAR = 1.10
 """A forecast may be off by this factor."""
+START_STEPS = 5
+"""The first steps count as the start."""
 PATIENCE_SECONDS = 900.0
 
 
@@ -198,15 +199,17 @@ def run_of(done: Finished) -> Run:
     Raises:
         Failed: it failed, or printed no summary.
     """
-    if done.code:
-        raise _failed(done.code, done.stderr)
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            found = json.loads(line)
-            steps = [seconds for seconds in found["steps"] if seconds < TURN_SECONDS]
-            start = done.until(found["started"])
-            return Run(done.seconds, statistics.fmean(steps), statistics.median(steps), start, done.stderr)
-    raise Failed("the script printed no summary")
+    if done.failure:
+        raise Failed(done.failure)
+    summary = next((line for line in reversed(done.stdout.splitlines()) if line.startswith("{")), None)
+    if summary is None:
+        raise Failed("the script printed no summary")
+    steps = [(done.until(begin), done.until(end)) for begin, end in json.loads(summary)["steps"]]
+    if len(steps) <= START_STEPS:
+        raise Failed(f"the script made {len(steps)} steps; the first {START_STEPS} do not count")
+    seconds = [end - begin for begin, end in steps[START_STEPS:]]
+    start = steps[START_STEPS - 1][1]
+    return Run(done.seconds, statistics.fmean(seconds), statistics.median(seconds), start, done.stderr)
 
 
 def forecast(profile: Profile) -> float | None:
@@ -233,14 +236,9 @@ def _started(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"not over after {PATIENCE_SECONDS:.0f} s") from error
-    if done.returncode:
-        raise _failed(done.returncode, done.stderr)
+    if failure := Finished(done.returncode, (), "", done.stderr).failure:
+        raise Failed(failure)
     return done
-
-
-def _failed(code: int, stderr: str) -> Failed:
-    last = [written for written in stderr.splitlines() if written.strip()][-6:]
-    return Failed(f"exit {code}: {' '.join(map(str.strip, last))}")
 
 
 def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -> tuple[Row, list[tuple[Run, Run]]]:

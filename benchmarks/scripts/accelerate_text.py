@@ -60,10 +60,10 @@ def main() -> None:
                 schedule.step()
                 optimizer.zero_grad()
             clock.step()
-            if len(clock.seconds) == arguments.steps:
+            if len(clock.steps) == arguments.steps:
                 break
         accelerator.print(f"epoch {epoch}: loss {loss.item():.3f}")
-        if len(clock.seconds) == arguments.steps:
+        if len(clock.steps) == arguments.steps:
             break
     clock.print_summary()
 

@@ -43,6 +43,7 @@ def main() -> None:
             print(f"epoch {epoch}: loss {loss.item():.3f}")
     if rank == 0:
         clock.print_summary()
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -76,7 +76,7 @@ def main() -> None:
     torch.manual_seed(0)
     agent, poles, clock = Agent(), CartPoles(arguments.environments), StepTimes()
     optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5)
-    while len(clock.seconds) < arguments.steps:
+    while len(clock.steps) < arguments.steps:
         data = rollout(agent, poles)
         count = len(data[0])
         clock.begin()
@@ -93,7 +93,7 @@ def main() -> None:
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
                 optimizer.step()
                 clock.step()
-        print(f"step {len(clock.seconds)}: loss {loss.item():.3f}, mean age {poles.age.mean():.0f}")
+        print(f"step {len(clock.steps)}: loss {loss.item():.3f}, mean age {poles.age.mean():.0f}")
     clock.print_summary()
 
 

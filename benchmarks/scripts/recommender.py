@@ -58,7 +58,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             clock.step()
-            if len(clock.seconds) == arguments.steps:
+            if len(clock.steps) == arguments.steps:
                 return clock.print_summary()
         print(f"epoch {epoch}: loss {loss.item():.3f}")
     return clock.print_summary()

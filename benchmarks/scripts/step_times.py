@@ -7,30 +7,26 @@ import time
 
 
 class StepTimes:
-    """Seconds of each step. The first ``skip`` steps count as the start.
+    """When each step began and ended, by ``time.time()``.
 
     Attributes:
-        seconds: of each step so far.
-        started: wall-clock time (``time.time()``) at which the first ``skip`` steps were over.
+        steps: pairs of moments.
     """
 
-    def __init__(self, skip: int = 5) -> None:
-        self.seconds: list[float] = []
-        self.skip, self.started, self._last = skip, 0.0, 0.0
+    def __init__(self) -> None:
+        self.steps: list[tuple[float, float]] = []
+        self._begun = 0.0
 
     def begin(self) -> None:
         """Start the clock: call it before the first step, and after what is no part of a step."""
-        self._last = time.perf_counter()
+        self._begun = time.time()
 
     def step(self) -> None:
         """End a step; the next one begins."""
-        now = time.perf_counter()
-        self.seconds.append(now - self._last)
-        self._last = now
-        if len(self.seconds) == self.skip:
-            self.started = time.time()
+        now = time.time()
+        self.steps.append((self._begun, now))
+        self._begun = now
 
     def print_summary(self) -> None:
-        """Print one line of JSON: the seconds of each step, and when the start was over."""
-        kept = self.seconds[self.skip :] or self.seconds
-        print(json.dumps({"steps": [round(seconds, 6) for seconds in kept], "started": self.started}), flush=True)
+        """Print one line of JSON: the steps."""
+        print(json.dumps({"steps": self.steps}), flush=True)

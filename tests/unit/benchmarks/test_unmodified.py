@@ -6,7 +6,8 @@ import ast
 
 import pytest
 
-from benchmarks.unmodified import FOLDER, SCRIPTS, Run, compared
+from benchmarks.in_turns import Finished
+from benchmarks.unmodified import FOLDER, SCRIPTS, Failed, Run, compared, run_of
 
 
 def pair(plain_step: float, tuned_step: float, start: float = 0.0) -> tuple[Run, Run]:
@@ -31,3 +32,13 @@ def test_every_script_is_listed_and_takes_its_short_arguments() -> None:
         imported = [node for node in ast.walk(ast.parse(files[script.name])) if isinstance(node, ast.ImportFrom)]
         assert "step_times" in {node.module for node in imported}
         assert "autotune" not in files[script.name]
+
+
+def test_a_step_lasts_as_long_as_its_process_ran_meanwhile() -> None:
+    steps = [[float(second), second + 0.5] for second in range(10, 18)]
+    found = run_of(Finished(0, ((9.0, 12.0), (13.0, 20.0)), f'hello\n{{"steps": {steps}}}\n', ""))
+    assert (found.wall, found.mean, found.median, found.start) == pytest.approx((10.0, 0.5, 0.5, 4.5))
+    with pytest.raises(Failed, match=r"made 5 steps"):
+        run_of(Finished(0, ((9.0, 12.0),), f'{{"steps": {steps[:5]}}}', ""))
+    with pytest.raises(Failed, match=r"exit 3: no such file"):
+        run_of(Finished(3, ((9.0, 12.0),), "", "no such file\n"))
