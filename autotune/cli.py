@@ -30,6 +30,7 @@ from autotune.cli_parsing import (
     ScriptCommand,
     TargetArgument,
     TargetCommand,
+    optional_bytes,
     prepare_streams,
     say,
 )
@@ -87,6 +88,8 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help=TRAIN_TIME_HELP)] = None,
     wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory that training may hold, such as 8g.")] = None,
+    max_gpu_memory: Annotated[str | None, typer.Option(help="The same of each GPU.")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Fix a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
     as_json: JsonOption = False,
@@ -108,6 +111,8 @@ def tune(
         resume=resume,
         train_seconds=optional_seconds(train_time, "--train-time"),
         wait_quiet=optional_seconds(wait_quiet, "--wait-quiet"),
+        max_memory=optional_bytes(max_memory, "--max-memory"),
+        max_gpu_memory=optional_bytes(max_gpu_memory, "--max-gpu-memory"),
         fix=read_fixed(fix or ()),
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,6 +93,20 @@ def _name_options_of_ours(context: typer.Context) -> None:
     if taken:
         words = " ".join(taken)
         say(f"autotune: what follows the script belongs to it: {words}. Put our own options before the script")
+
+
+def optional_bytes(text: str | None, option: str) -> int | None:
+    """Return ``8g``, ``8GiB`` or ``512m`` in bytes, by powers of 1024; None for an ``option`` that was not given.
+
+    Raises:
+        UsageError: not a size.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", text, re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise UsageError(f"{option} {text!r}: write a size such as 8g or 512m")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
 def say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.knobs import memory
 from autotune.knobs.backend import BACKENDS, why_not_usable
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
@@ -11,14 +12,11 @@ THREAD_SLACK = 2.0
 """Busy threads plus loader workers of all processes may reach this many times the CPU budget."""
 MIN_BATCH_NORM_BATCH = 8
 """BatchNorm statistics of fewer samples are another training (pytorch/pytorch#2584)."""
-SHM_HEADROOM = 1.5
-PROCESS_BYTES = 400 * 2**20
-"""Resident memory of a process that imported torch, counted against the memory limit."""
 
 
 def why_not(settings: Settings, context: Context) -> str | None:
     """Return why ``settings`` are not feasible; None if they are."""
-    found = crowding(settings, context.inventory) or _memory(settings, context)
+    found = crowding(settings, context.inventory) or memory.why_not(settings, context)
     return found or _numerics(settings, context)
 
 
@@ -76,21 +74,6 @@ def crowding(settings: Settings, inventory: Inventory) -> str | None:
     return None
 
 
-def _memory(settings: Settings, context: Context) -> str | None:
-    inventory, task = context.inventory, context.task
-    held = settings.processes * settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-    wanted = int(held * settings.batch_size * task.sample_bytes * SHM_HEADROOM)
-    free = inventory.memory.shm_free
-    if free is not None and wanted > free:
-        return f"loader workers need {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
-    parameters = settings.processes * task.parameters * 16
-    batches = (held + settings.processes) * settings.batch_size * task.sample_bytes
-    total = settings.processes * PROCESS_BYTES + parameters + batches
-    if settings.processes > 1 and total > 0.85 * inventory.memory.limit:
-        return f"{settings.processes} processes need about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
-    return None
-
-
 def _numerics(settings: Settings, context: Context) -> str | None:
     least = min(MIN_BATCH_NORM_BATCH, context.baseline.batch_size)
     if context.task.has_batch_norm and settings.batch_size < least:
@@ -105,7 +88,3 @@ def _numerics(settings: Settings, context: Context) -> str | None:
     if samples is not None and settings.global_batch > samples:
         return f"global batch {settings.global_batch} is larger than the dataset of {samples}"
     return None
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autotune.knobs.change import Change, Training
-from autotune.knobs.task_facts import TaskFacts
+from autotune.knobs.task_facts import MemoryUse, TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class Context:
     """Processors that other processes kept busy until the search began, on average."""
     noise_scale: float | None = None
     """The gradient noise scale in batches of the baseline; None if it was not measured."""
+    memory: MemoryUse = field(default_factory=MemoryUse)
+    """What a process of the baseline held."""
+    max_memory: int | None = None
+    max_gpu_memory: int | None = None
+    """Bytes of the host, and of each GPU, that the user allows; None for all there are."""
 
     def worth(self, settings: Chosen) -> float:
         """Return what an item in a batch of ``settings`` is worth against one in the baseline's, as `progress`."""

@@ -30,6 +30,27 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
+class MemoryUse:
+    """Memory of a process that trains, in bytes; 0 if it is not known.
+
+    Attributes:
+        fixed: of the host, before the first step, with gradients and optimizer states: the batch does not change it.
+        peak: the most that it held of the host's.
+        workers: what its loader workers hold beside that.
+        gpu: the most that PyTorch reserved on its GPU.
+    """
+
+    fixed: int = 0
+    peak: int = 0
+    workers: int = 0
+    gpu: int = 0
+
+    def host(self, processes: int) -> int:
+        """Return what so many processes of this kind hold."""
+        return processes * (self.peak + self.workers)
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """One value of a knob that is not tried, and why."""
 

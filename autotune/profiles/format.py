@@ -126,6 +126,10 @@ class LevelResult:
     """Why the level adds nothing of its own, in plain words."""
     verdict: Annotated[str, one_of([each.value for each in LevelVerdict]), OMITTED] = ""
     """The short answer, as one of a few words; empty in profiles that were written without one."""
+    memory: Annotated[Count, OMITTED] = 0
+    """Most bytes of the host's memory that a trial of ``settings`` held; left out if it was not measured."""
+    gpu_memory: Annotated[Count, OMITTED] = 0
+    """The same of each GPU."""
 
     def problem(self) -> str | None:
         """Return why this cannot have been measured; None if it may be true."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from autotune.knobs import memory
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.stats.proof import WIDE, Proof
 
@@ -83,11 +84,7 @@ def duration(seconds: float) -> str:
 
 def size(count: int | None) -> str:
     """Return ``512 MiB``, ``23.0 GiB``; ``unknown`` for None."""
-    if count is None:
-        return "unknown"
-    if count < 2**20:
-        return f"{count / 2**10:.0f} KiB"
-    return f"{count / 2**20:.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
+    return "unknown" if count is None else memory.size(count)
 
 
 def value(setting: Any) -> str:

@@ -84,6 +84,16 @@ def whole_run(profile: Profile) -> str:
     return found if steps >= before / 2 else f"most of it is not training; {found}"
 
 
+def memory(profile: Profile) -> str:
+    """Return the most that trials of each level's settings held, in words; empty if it was not measured."""
+    found = []
+    for name, result in profile.levels.items():
+        if result.memory and not below(profile, name):
+            gpu = f" and {formatting.size(result.gpu_memory)} of each GPU" if result.gpu_memory else ""
+            found.append(f"{formatting.size(result.memory)}{gpu} at {name}")
+    return ", ".join(found)
+
+
 def below(profile: Profile, name: str) -> str:
     """Return the lowest level below ``name`` with the same settings; empty if there is none."""
     settings = profile.levels[name].settings
@@ -167,6 +177,7 @@ def view(
         "",
         *_levels(profile, most),
         *section("Whole run", [whole_run(profile)]),
+        *section("Memory", [memory(profile)]),
         *knobs,
         *(["", *textwrap.wrap(f"Level max: {note}", WIDTH)] if note else []),
         "",

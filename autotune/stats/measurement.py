@@ -10,8 +10,10 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from autotune.knobs.task_facts import MemoryUse
 
 MIN_BLOCK_SECONDS = 0.1
 MIN_WARMUP_STEPS = 3
@@ -73,6 +75,8 @@ class Measurement:
     """The first optimizer step, compilation included."""
     load_share: float = 0.0
     """Share of the measured time that the training process waited for its loader."""
+    memory: MemoryUse = field(default_factory=MemoryUse)
+    """Of rank 0, loader workers included."""
 
     @cached_property
     def kept(self) -> tuple[Block, ...]:

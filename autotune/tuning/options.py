@@ -47,6 +47,10 @@ class Options:
     train_seconds: float | None = None
     wait_quiet: float | None = None
     """Seconds to wait at most until other processes are quiet; not counted in the budget."""
+    max_memory: int | None = None
+    """Bytes of the host's memory that a trial, and so training, may hold."""
+    max_gpu_memory: int | None = None
+    """Bytes of each GPU's memory that it may hold."""
     fix: Mapping[str, Any] | None = None
     """Knobs fixed to a value."""
     only: Sequence[str] = ()
@@ -76,6 +80,9 @@ class Options:
             raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:
             raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}{did_you_mean(self.level, LEVELS)}")
+        for option, most in (("--max-memory", self.max_memory), ("--max-gpu-memory", self.max_gpu_memory)):
+            if most is not None and not most > 0:
+                raise UsageError(f"{option} {most}: must be a positive number of bytes")
         check_names(self.only, "--only")
         check_fixed(self.fix or {}, self.only, self.level)
 

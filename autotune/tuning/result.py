@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.knobs.task_facts import LeftOut
+from autotune.knobs.task_facts import LeftOut, MemoryUse
 from autotune.profiles.format import (
     Ceiling,
     Evidence,
@@ -138,16 +138,26 @@ def profile_of(
         recommended=recommended or _recommended(answers, "max" if may_change_batch else "amp"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
-        levels={level: _level_result(level, answer, context) for level, answer in answers.items()},
+        levels={
+            level: _level_result(level, answer, context, memory_of(state.history, answer.settings))
+            for level, answer in answers.items()
+        },
         evidence=replace(evidence, warnings=warnings),
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
     )
     return replace(profile, evidence=replace(evidence, warnings=(*_doubts(profile), *warnings)))
 
 
-def _level_result(level: str, answer: Answer, context: Context) -> LevelResult:
+def _level_result(level: str, answer: Answer, context: Context, used: MemoryUse) -> LevelResult:
     note, rate = notes.level_note(level, answer), answer.rate / context.worth(answer.settings)
-    return LevelResult(answer.settings, rate, answer.speedup, answer.proven, note, answer.verdict.value)
+    memory = used.host(answer.settings.processes), used.gpu
+    return LevelResult(answer.settings, rate, answer.speedup, answer.proven, note, answer.verdict.value, *memory)
+
+
+def memory_of(history: Iterable[Trial], settings: Settings) -> MemoryUse:
+    """Return the most that a process held in trials of ``settings``."""
+    measured = [trial.measurement.memory for trial in history if trial.settings == settings and trial.measurement]
+    return max(measured, key=lambda used: used.peak + used.workers, default=MemoryUse())
 
 
 def _doubts(profile: Profile) -> Iterator[str]:

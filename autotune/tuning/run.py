@@ -38,7 +38,7 @@ from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import best_of_levels, race, ranked_candidates
-from autotune.tuning.result import evidence_of, partial_answers, profile_of, proven_answers
+from autotune.tuning.result import evidence_of, memory_of, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
@@ -165,6 +165,9 @@ def _run_phases(job: _Job) -> Result:
         gflops,
         state.schedule.budget,
         neighbours=job.load().cpus,
+        memory=memory_of(state.history, state.baseline),
+        max_memory=options.max_memory,
+        max_gpu_memory=options.max_gpu_memory,
     )
     context = replace(context, task=_screened(job, comparison, context))
     job.whole_run = _followed(job)
@@ -282,6 +285,7 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
         record=job.study.record,
         new_search=partial(Planner, seed=seed),
     )
+    state.bench.max_memory, state.bench.max_gpu_memory = job.options.max_memory, job.options.max_gpu_memory
     state.add(*job.study.trials())
     if job.options.resume and not state.history:
         job.observe(stage="nothing to resume: tuning starts anew")

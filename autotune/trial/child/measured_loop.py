@@ -6,14 +6,18 @@ the tuner calls and a step of a script that has its own loop.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -21,6 +25,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.task_facts import MemoryUse
 from autotune.probes import cpu_time
 from autotune.probes.system import System
 from autotune.runtime.digests import digest
@@ -174,6 +179,7 @@ class MeasuredLoop:
         self._total = torch.zeros((), device=session.device)
         self._last: Tensor | None = None
         self._last_sign_at = time.perf_counter()
+        self._bytes_before = psutil.Process().memory_info().rss
 
     def made_step(self, items: float, loss: Tensor | None = None, *, skipped: bool = False) -> None:
         """Count one training step.
@@ -220,6 +226,22 @@ class MeasuredLoop:
     def weights(self) -> str:
         """Return a digest of all weights that are trained."""
         return digest([parameter.detach() for parameter in parameters_of(*self.trained_with())])
+
+    def memory(self) -> MemoryUse:
+        """Return what this process and its loader workers have held."""
+        optimizers, workers = self.trained_with(), 0
+        states = (tensor for each in optimizers for state in each.state.values() for tensor in state.values())
+        kept = (*parameters_of(*optimizers), *filter(torch.is_tensor, states))
+        held = sum(tensor.nbytes for tensor in kept if tensor.device.type == "cpu")
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                workers += child.memory_full_info().uss
+        return MemoryUse(
+            fixed=self._bytes_before + held,
+            peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            workers=workers,
+            gpu=torch.cuda.max_memory_reserved() if self.session.device.type == "cuda" else 0,
+        )
 
     def last_loss(self) -> Tensor | None:
         """Return the mean loss of the last step, over all processes; None if it is not known."""

@@ -132,6 +132,7 @@ def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
         blocks=tuple(blocks),
         skipped_steps=loop.session.skipped_steps,
         load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
+        memory=loop.memory(),
     )
     return TrialReport(
         measurement=measurement,

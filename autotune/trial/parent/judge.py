@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.errors import cut
+from autotune.knobs.memory import size
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.stats.outcome import (
     Compared,
@@ -213,6 +214,18 @@ def check_losses(
         f"losses do not track the fp32 baseline: mean {sum(ours) / count:.4g} against {sum(theirs) / count:.4g}"
         f" over the first {count} steps"
     )
+
+
+def check_memory(outcome: Outcome, settings: Settings, most: int | None, most_gpu: int | None) -> Outcome:
+    """Return ``outcome``, or `OutOfMemory` if a trial held more bytes of the host or of a GPU than it may."""
+    if outcome.measurement is None:
+        return outcome
+    used, held = outcome.measurement.memory, outcome.measurement.memory.host(settings.processes)
+    if most is not None and held > most:
+        return OutOfMemory(f"held {size(held)} of memory; --max-memory is {size(most)}", where="host")
+    if most_gpu is not None and used.gpu > most_gpu:
+        return OutOfMemory(f"held {size(used.gpu)} of a GPU; --max-gpu-memory is {size(most_gpu)}", where="device")
+    return outcome
 
 
 def short(text: str, width: int = 160) -> str:

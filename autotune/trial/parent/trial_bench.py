@@ -15,7 +15,7 @@ from autotune.stats.measurement import LASTING, Block
 from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
 from autotune.trial.messages import TrialSpec, Without
-from autotune.trial.parent.judge import check_losses, judge
+from autotune.trial.parent.judge import check_losses, check_memory, judge
 from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 
 PATIENCE = 10.0
@@ -42,6 +42,7 @@ class TrialBench:
 
     Attributes:
         no_fork_reason: why trials ran as new processes; None if they were forked.
+        max_memory, max_gpu_memory: bytes that a trial may hold of the host, and of each GPU; None for all there are.
         mmap_threshold: see `TrialSpec`. A run gets there in its first evaluation, which a trial does not have.
     """
 
@@ -50,6 +51,8 @@ class TrialBench:
         self.timeouts = Timeouts(starting=max(patience, runner.patience), stepping=patience)
         self.reference: tuple[float, ...] = ()
         self.no_fork_reason: str | None = None
+        self.max_memory: int | None = None
+        self.max_gpu_memory: int | None = None
         self.mmap_threshold = GLIBC_RAISES_TO
         self._random = random.Random(seed)
         self._cpu_wait = 0.0
@@ -85,7 +88,7 @@ class TrialBench:
         )
         end = self.runner.run(spec, replace(self._timeouts(settings), deadline=deadline))
         self.no_fork_reason = end.no_fork_reason
-        outcome = judge(end)
+        outcome = check_memory(judge(end), settings, self.max_memory, self.max_gpu_memory)
         if settings == self.baseline:
             self.remember(outcome)
         same_batch = settings.global_batch == self.baseline.global_batch

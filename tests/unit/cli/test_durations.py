@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.cli_parsing import optional_bytes
 from autotune.durations import seconds
 from autotune.errors import UsageError
 
@@ -26,3 +27,17 @@ def test_others_are_refused_with_the_option_and_the_text(text: str) -> None:
     with pytest.raises(UsageError) as error:
         seconds(text, "--train-time")
     assert f"--train-time {text!r}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("8g", 8 * 2**30), ("8GiB", 8 * 2**30), ("1.5 GB", 3 * 2**29), ("512m", 2**29), ("1024", 1024), ("2T", 2**41)],
+)
+def test_sizes_are_read_as_docker_reads_them(text: str, expected: int) -> None:
+    assert optional_bytes(text, "--max-memory") == expected
+
+
+@pytest.mark.parametrize("text", ["", "8x", "g", "-8g", "0", "1e9", "8 g b"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--max-memory .*8g or 512m"):
+        optional_bytes(text, "--max-memory")

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.knobs.precision import PRECISION
 from autotune.knobs.settings import Settings
+from autotune.knobs.task_facts import MemoryUse
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.trial.isolation import redirected as guard
@@ -21,6 +22,7 @@ from autotune.trial.parent.judge import (
     SHM_FULL,
     TrialEnd,
     check_losses,
+    check_memory,
     explain,
     judge,
     loss_tolerance,
@@ -328,3 +330,13 @@ def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, wo
 )
 def test_an_error_of_the_scripts_own_is_left_to_speak_for_itself(kind: str, text: str) -> None:
     assert explain(kind, text, network=False, limit=2**30) is None
+
+
+def test_a_trial_that_held_more_than_the_user_allows_counts_as_out_of_memory() -> None:
+    done = Completed(measurement=replace(MEASURED, memory=MemoryUse(peak=3 * 2**30, workers=2**30, gpu=2**30)))
+    assert check_memory(done, OWN, None, None) is check_memory(done, OWN, 4 * 2**30, 2**30) is done
+    two = check_memory(done, OWN.but(processes=2), 4 * 2**30, None)
+    assert two == OutOfMemory("held 8.0 GiB of memory; --max-memory is 4.0 GiB", where="host")
+    device = check_memory(done, OWN, None, 2**29)
+    assert device == OutOfMemory("held 1.0 GiB of a GPU; --max-gpu-memory is 512 MiB", where="device")
+    assert check_memory(Crashed("no"), OWN, 1, 1) == Crashed("no")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.errors import UsageError
 from autotune.knobs.knob import LEVELS
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, TimedOut
@@ -59,6 +60,11 @@ def test_the_step_and_the_training_ahead_decide(
     outcome: Outcome | None, train_seconds: float | None, expected: float
 ) -> None:
     assert Options(train_seconds=train_seconds).seconds(outcome) == expected
+
+
+def test_a_limit_of_memory_is_positive() -> None:
+    with pytest.raises(UsageError, match="--max-memory 0: must be a positive number of bytes"):
+        Options(max_memory=0)
 
 
 def test_what_the_user_says_is_final() -> None:
