@@ -1,7 +1,7 @@
 """Measure every feasible setting of a task or script, several interleaved rounds, and keep the raw blocks.
 
     python -m benchmarks.grid examples/tabular_mlp.py [--rounds 2]
-    python -m benchmarks.grid benchmarks/scripts/unet.py --rounds 1 --contests 2
+    python -m benchmarks.grid --rounds 1 --contests 2 benchmarks/scripts/unet.py [ITS ARGUMENTS]
 
 Writes ``benchmarks/grids/<task>.jsonl`` (of scripts, in ``scripts/``) and goes on with it where it was interrupted.
 Full rounds measure everything in random order, the baseline every tenth trial; then contests measure what may be a
@@ -46,11 +46,12 @@ def main() -> None:
     """Record one grid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=Path)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of a script")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--contests", type=int, default=len(plan.FIELD))
     parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
     arguments = parser.parse_args()
-    target = recognise_target(str(arguments.target))
+    target = recognise_target(str(arguments.target), arguments.arguments)
     is_script = isinstance(target, Script)
     path = arguments.out or file.FOLDER / ("scripts" if is_script else "") / f"{target.name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
