@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task_facts import MemoryUse
@@ -230,12 +230,12 @@ class MeasuredLoop:
     def memory(self) -> MemoryUse:
         """Return what this process and its loader workers have held."""
         optimizers, workers = self.trained_with(), 0
-        states = (tensor for each in optimizers for state in each.state.values() for tensor in state.values())
-        kept = (*parameters_of(*optimizers), *filter(torch.is_tensor, states))
-        held = sum(tensor.nbytes for tensor in kept if tensor.device.type == "cpu")
-        for child in psutil.Process().children(recursive=True):
+        states = filter(torch.is_tensor, tree_leaves([dict(each.state) for each in optimizers]))
+        kept = [each for each in (*parameters_of(*optimizers), *states) if each.layout is torch.strided]
+        held = sum(each.nbytes for each in kept if each.device.type == "cpu")
+        for pid in process_tree.descendants(os.getpid()):
             with contextlib.suppress(psutil.Error):  # it has ended
-                workers += child.memory_full_info().uss
+                workers += psutil.Process(pid).memory_full_info().uss
         return MemoryUse(
             fixed=self._bytes_before + held,
             peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
