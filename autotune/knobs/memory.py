@@ -8,8 +8,10 @@ from autotune.knobs.settings import Settings
 SHM_HEADROOM = 1.5
 PROCESS_BYTES = 400 * 2**20
 """Resident memory of a process that imported torch, if that was not measured."""
-WORKER_BYTES = 60 * 2**20
-"""What a loader worker holds for itself, if the baseline has none."""
+WORKER_BYTES = 100 * 2**20
+"""What one more loader worker takes, in its own process and in the one that trains."""
+TUNER_BYTES = 300 * 2**20
+"""What the tuner and its fork server hold of the machine's memory, beside a trial."""
 USABLE = 0.85
 """Share of a limit that settings may be expected to need."""
 
@@ -20,29 +22,29 @@ def why_not(settings: Settings, context: Context) -> str | None:
     wanted = int(queued * SHM_HEADROOM)
     if free is not None and wanted > free:
         return f"loader workers need {size(wanted)} of /dev/shm, {size(free)} are free (docker: --shm-size)"
-    limit, own = context.inventory.memory.limit, host_bytes(context.baseline, context)
-    limit = min(limit, context.max_memory or limit)
-    needed = host_bytes(settings, context)
-    if needed > max(own, USABLE * limit):
-        return f"needs about {size(needed)} of memory, the limit is {size(limit)}"
-    if context.max_gpu_memory is not None and context.memory.gpu:
-        needed = context.memory.gpu * settings.batch_size // context.baseline.batch_size
-        if needed > max(context.memory.gpu, context.max_gpu_memory):
-            return f"needs up to {size(needed)} of a GPU's memory, the limit is {size(context.max_gpu_memory)}"
+    own, needed = host_bytes(context.baseline, context), host_bytes(settings, context)
+    left, most, most_gpu = context.inventory.memory.limit - TUNER_BYTES, context.max_memory, context.max_gpu_memory
+    if needed > max(own, USABLE * left):
+        return f"needs about {size(needed)} of memory; trials have {size(left)}"
+    if most is not None and needed > max(own, most):
+        return f"needs about {size(needed)} of memory; --max-memory is {size(most)}"
+    on_gpu = context.memory.gpu * settings.batch_size // context.baseline.batch_size
+    if most_gpu is not None and on_gpu > max(context.memory.gpu, most_gpu):
+        return f"needs up to {size(on_gpu)} of a GPU; --max-gpu-memory is {size(most_gpu)}"
     return None
 
 
 def host_bytes(settings: Settings, context: Context) -> int:
     """Return about how many bytes of host memory ``settings`` need.
 
-    Each process holds what does not depend on its batch, and activations in proportion to it; each loader worker what
-    one of the baseline's holds, and the batches that it has read ahead.
+    Each process holds what does not depend on its batch, activations in proportion to it, loader workers, and the
+    batches that these have read ahead.
     """
     known, own = context.memory, context.baseline
     fixed = known.fixed or PROCESS_BYTES + 16 * context.task.parameters
     activations = max(0, known.peak - fixed) * settings.batch_size // own.batch_size
-    worker = known.workers // own.num_workers if known.workers and own.num_workers else WORKER_BYTES
-    each = fixed + activations + settings.num_workers * worker + settings.batch_size * context.task.sample_bytes
+    workers = max(0, known.workers + (settings.num_workers - own.num_workers) * WORKER_BYTES)
+    each = fixed + activations + workers + settings.batch_size * context.task.sample_bytes
     total: int = settings.processes * each + _queued_bytes(settings, context)
     return total
 

@@ -34,7 +34,7 @@ def test_the_baseline_needs_what_it_held_and_its_queue() -> None:
         ({"num_workers": 0, "batch_size": 64}, 1000),
         ({"num_workers": 0, "batch_size": 256}, 600 + 4 * 400),
         ({"num_workers": 0, "processes": 2, "threads": 2, "batch_size": 32}, 2 * (600 + 200)),
-        ({"num_workers": 4, "batch_size": 64}, 1000 + 4 * 50),
+        ({"num_workers": 4, "batch_size": 64}, 1000 + 100 + 2 * 100),
     ],
 )
 def test_processes_workers_and_batches_count(changes: dict[str, Any], expected: int) -> None:
@@ -47,12 +47,12 @@ def test_processes_workers_and_batches_count(changes: dict[str, Any], expected: 
 def test_what_needs_more_than_the_user_allows_is_refused_and_the_baseline_never() -> None:
     capped = machine(max_memory=GIB)
     assert why_not(OWN, capped) is None
-    assert why_not(OWN.but(batch_size=256), capped) == "needs about 2.3 GiB of memory, the limit is 1.0 GiB"
+    assert why_not(OWN.but(batch_size=256), capped) == "needs about 2.3 GiB of memory; --max-memory is 1.0 GiB"
     assert why_not(OWN.but(batch_size=256), machine()) is None
-    assert why_not(OWN.but(batch_size=256), machine(2 * GIB)) == "needs about 2.3 GiB of memory, the limit is 2.0 GiB"
+    assert why_not(OWN.but(batch_size=256), machine(2 * GIB)) == "needs about 2.3 GiB of memory; trials have 1.7 GiB"
 
 
 def test_a_batch_that_a_gpu_may_not_hold_is_refused() -> None:
     there = replace(machine(max_gpu_memory=2 * GIB), memory=MemoryUse(gpu=GIB))
     assert why_not(OWN.but(batch_size=128), there) is None
-    assert "of a GPU's memory" in str(why_not(OWN.but(batch_size=256), there))
+    assert "of a GPU; --max-gpu-memory is 2.0 GiB" in str(why_not(OWN.but(batch_size=256), there))

@@ -131,7 +131,7 @@ MANY_TASKS = Settings(processes=2, threads=1, interop_threads=8, num_workers=4, 
         (
             context(inventory(memory=GIB), 64, parameters=50_000_000),
             Settings(processes=2, threads=1, interop_threads=2, batch_size=32),
-            "the limit is 1.0 GiB",
+            "trials have 724 MiB",
         ),
     ],
     ids=["shared memory", "tasks", "memory"],
