@@ -1,6 +1,6 @@
 """Is memory a constraint that holds: does a tuning run in a small memory control group start trials that are killed?
 
-    python -m benchmarks.memory [TASK ...] [--budget 40s]     as root, with control groups
+    python -m benchmarks.memory [TASK ...] [--budget 25s]     as root, with control groups
 
 Each example is tuned without a limit, which tells what its own settings hold; then again in a memory control group of
 1.2, 1.5, 2 and 3 times that. A row for each: trials, those that the kernel killed, settings that were left out for
@@ -76,7 +76,7 @@ def main() -> None:
     """Tune each example without and with limits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", default=TASKS, metavar="TASK", help=", ".join(TASKS))
-    parser.add_argument("--budget", default="40s")
+    parser.add_argument("--budget", default="25s")
     arguments = parser.parse_args()
     rows = []
     for task in arguments.tasks:
