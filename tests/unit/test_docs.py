@@ -237,7 +237,7 @@ def whole_profile() -> dict[str, Any]:
         made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0
     )
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
-    levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
+    levels = {name: replace(result, verdict="gain", memory=1, gpu_memory=1) for name, result in made.levels.items()}
     written = Written("0.1.0", "2026-11-22")
     data: dict[str, Any] = as_data(replace(made, target=target, levels=levels, evidence=evidence, written=written))
     return data
