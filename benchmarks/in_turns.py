@@ -28,6 +28,7 @@ from typing import IO
 
 import psutil
 
+from autotune.trial.process_tree import KILL_SECONDS, alive
 from benchmarks.ratios import ratio_of
 
 TURN_SECONDS = 1.0
@@ -103,7 +104,10 @@ class Running:
     def finished(self) -> Finished:
         """Return what it did. It is killed if it has not ended, and so is what it left running."""
         code = self._process.returncode if self._process is not None else None
-        self._signal(signal.SIGKILL)
+        give_up = time.monotonic() + KILL_SECONDS
+        while any(alive(process.pid) for process in self._known) and time.monotonic() < give_up:
+            self._signal(signal.SIGKILL)
+            time.sleep(0.002)
         if self._process is not None:
             self._process.wait()
         texts = []
