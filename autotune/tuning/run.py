@@ -28,6 +28,7 @@ from autotune.report import notes
 from autotune.search.planner import Planner
 from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.whole_run import WholeRun
+from autotune.trial.parent.judge import check_memory
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target, recognise_target
@@ -274,20 +275,28 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
     wanted = baseline_settings(task, job.inventory)
     own = (runner.setup.task.read_text(), *(script.arguments if script is not None else ()))
     words = (*own, machine_type(job.inventory).key, str(wanted.as_dict()))
-    job.study = study_beside(job.path, words, resume=job.options.resume)
-    seed = job.options.seed
+    options = job.options
+    job.study = study_beside(job.path, words, resume=options.resume)
     state = RunState(
         baseline=wanted,
-        bench=TrialBench(runner, wanted, seed, schedule.patience),
+        bench=TrialBench(
+            runner,
+            wanted,
+            options.seed,
+            schedule.patience,
+            max_memory=options.max_memory,
+            max_gpu_memory=options.max_gpu_memory,
+        ),
         schedule=schedule,
         spaces={},
         observe=job.observe,
         record=job.study.record,
-        new_search=partial(Planner, seed=seed),
+        new_search=partial(Planner, seed=options.seed),
     )
-    state.bench.max_memory, state.bench.max_gpu_memory = job.options.max_memory, job.options.max_gpu_memory
-    state.add(*job.study.trials())
-    if job.options.resume and not state.history:
+    for each in job.study.trials():  # the run that made them may have had another limit
+        allowed = check_memory(each.outcome, each.settings, options.max_memory, options.max_gpu_memory)
+        state.add(replace(each, outcome=allowed))
+    if options.resume and not state.history:
         job.observe(stage="nothing to resume: tuning starts anew")
     return state
 

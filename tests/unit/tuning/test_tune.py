@@ -18,6 +18,7 @@ import pytest
 import autotune
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
+from autotune.knobs.task_facts import MemoryUse
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress
@@ -100,7 +101,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         no_fork_reason = None
         timeouts = SimpleNamespace(starting=1.0)
 
-        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
+        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float, **limits: Any) -> None:
             super().__init__(lambda _: 100.0, seed, lambda settings: Runner.fate(settings), noise=(0.0, 0.0, 0.0))
             self.baseline = baseline
 
@@ -256,6 +257,19 @@ class TestRun:
         found = run.run(TARGET, self.OPTIONS)
         assert found.path.is_relative_to(elsewhere / "data")
         assert profiles.read(found.path).baseline == found.profile.baseline
+
+    def test_a_trial_above_todays_limit_is_not_resumed(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        def held(settings: Settings) -> Outcome:
+            done = completed(100.0)
+            assert done.measurement is not None
+            memory = MemoryUse(peak=2**31 if settings.num_workers else 2**28)
+            return replace(done, measurement=replace(done.measurement, memory=memory))
+
+        world.fate = staticmethod(held)
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", only=("num_workers",))
+        assert not run.run(TARGET, options).profile.evidence.failures
+        found = run.run(TARGET, replace(options, resume=True, max_memory=2**30)).profile
+        assert {failure.kind for failure in found.evidence.failures} == {"out-of-memory"}
 
     def test_another_text_of_the_task_cannot_be_resumed(self, world: type[FakeRunner], elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
