@@ -89,7 +89,9 @@ def tune(
     train_time: Annotated[str | None, typer.Option(help=TRAIN_TIME_HELP)] = None,
     wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory that training may hold, such as 8g.")] = None,
-    max_gpu_memory: Annotated[str | None, typer.Option(help="The same of each GPU.")] = None,
+    max_gpu_memory: Annotated[
+        str | None, typer.Option(help="Memory of each GPU that it may hold, such as 20g.")
+    ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Fix a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
     as_json: JsonOption = False,

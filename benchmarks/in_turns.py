@@ -6,7 +6,7 @@ A shared machine may change its speed by a quarter within a minute. Whole proces
 much, even with the same settings. Runs the script as its user starts it and under ``autotune run``, and prints the
 seconds of each, and plain over tuned: above 1 is a gain. What follows ``--`` may begin with ``torchrun`` or ``-m``.
 
-Each starts in a copy of the folder that this command starts in, so what one writes is not in the other's way.
+Each starts in its own copy of the folder in which this command is started: what one writes does not disturb the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import IO
 
 import psutil
 
-from autotune.trial.process_tree import KILL_SECONDS, alive
+from autotune.trial.process_tree import kill_tree
 from benchmarks.ratios import ratio_of
 
 TURN_SECONDS = 1.0
@@ -104,10 +104,9 @@ class Running:
     def finished(self) -> Finished:
         """Return what it did. It is killed if it has not ended, and so is what it left running."""
         code = self._process.returncode if self._process is not None else None
-        give_up = time.monotonic() + KILL_SECONDS
-        while any(alive(process.pid) for process in self._known) and time.monotonic() < give_up:
-            self._signal(signal.SIGKILL)
-            time.sleep(0.002)
+        for process in self._known:
+            if process.is_running():  # its number is not another's by now
+                kill_tree(process.pid)
         if self._process is not None:
             self._process.wait()
         texts = []

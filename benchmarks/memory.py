@@ -3,8 +3,8 @@
     python -m benchmarks.memory [TASK ...] [--budget 25s]     as root, with control groups
 
 Each example is tuned without a limit, which tells what its own settings hold; then again in a memory control group of
-1.2, 1.5, 2 and 3 times that. A row for each: trials, those that the kernel killed, settings that were left out for
-memory, and the most that trials of the levels held. Written to ``benchmarks/results/memory.json``.
+1.2, 1.5, 2 and 3 times that, and what the tuner takes. A row for each: trials, those that ran out of memory, and the
+most that trials of the levels held. Written to ``benchmarks/results/memory.json``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from autotune.knobs.memory import TUNER_BYTES
 from autotune.probes.budget import ancestors
 from autotune.probes.system import System
 from benchmarks import stamp
 from benchmarks.knobs import EXAMPLES, TASKS
 
 FACTORS = (1.2, 1.5, 2.0, 3.0)
-TUNER_BYTES = 300 * 2**20
-"""What the tuner and its fork server hold beside the trial."""
 LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 

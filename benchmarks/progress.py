@@ -5,8 +5,9 @@
 Each task of ``examples/`` is trained in plain PyTorch with its own batch and optimizer for about ``--seconds``. The
 loss of samples that were kept back, two thirds of the way, is the goal of all runs. Larger batches train with the
 learning rate times the square root of the factor, with SGD times the factor, two seeds each. The noise scale is
-measured as `autotune tune` does. Times to the loss, needed and predicted, are steps by the time of a step, which is
-measured in turns: below 1 the larger batch is there sooner. A false promise is one that is predicted to be, and is not.
+measured as `autotune tune` does. The time to the loss, needed and predicted, is the number of steps times the time of
+a step, against the task's own batch: below 1, the larger batch is faster. A false promise is a larger batch that is
+predicted to be faster and is not.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ KEPT_BACK, MOST_KEPT = 6, 1024
 LOOKS = 120
 """Times that a run is looked at."""
 SEEDS = (0, 1)
-TURNS = 4
+TURNS, TURN_SECONDS = 4, 0.3
+"""In which the time of a step is measured."""
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -122,11 +124,11 @@ class Training:
         for _turn in range(TURNS):
             for factor, loop in loops.items():
                 next(loop)  # caches went cold
-                began = time.perf_counter()
-                made = sum(
-                    1 for _ in itertools.takewhile(lambda _, since=began: time.perf_counter() < since + 0.3, loop)
-                )
-                found[factor] = min(found[factor], (time.perf_counter() - began) / (made + 1))
+                began, made = time.perf_counter(), 0
+                while time.perf_counter() < began + TURN_SECONDS:
+                    next(loop)
+                    made += 1
+                found[factor] = min(found[factor], (time.perf_counter() - began) / made)
         return found
 
     def run(self, factor: int, steps: int, seed: int, goal: float = -math.inf) -> dict[int, float]:

@@ -4,9 +4,10 @@
 
 Each script of `benchmarks/scripts` is tuned from the shell; then two whole processes, as its user starts it and under
 ``autotune run``, run in turns of a second (`in_turns`). Ratios are plain over tuned, so above 1 is a gain: geometric
-mean and Student's 95 % interval over the pairs. The script itself says when its steps begin and end (their mean, since
-a median hides stalls of the loader, without the first five steps). Only the time of a process's own turns counts. What
-``run`` added at the start is the difference of the medians from the launch to the end of the fifth step.
+mean and Student's 95 % interval over the pairs. The script itself says when its steps begin and end. Their mean is
+compared, since a median hides stalls of the loader; the first five steps do not count. Only the time of a process's own
+turns counts. What ``run`` added at the start is the difference of the medians from the launch to the end of the fifth
+step.
 
 A run that is known to be too short to gain starts as it is: its claim is then of a longer one.
 

@@ -34,7 +34,7 @@ class MemoryUse:
     """Memory of a process that trains, in bytes; 0 if it is not known.
 
     Attributes:
-        fixed: of the host, before the first step, with gradients and optimizer states; the same for any batch.
+        fixed: what it held of the host's before the first step, gradients and optimizer states: the same for any batch.
         peak: the most that it held of the host's.
         workers: what its loader workers hold beside that.
         gpu: the most that PyTorch reserved on its GPU.

@@ -1,7 +1,9 @@
 """Measure every feasible setting of a task or script, several interleaved rounds, and keep the raw blocks.
 
-    python -m benchmarks.grid examples/tabular_mlp.py [--rounds 2]
+    python -m benchmarks.grid [--rounds 2] examples/tabular_mlp.py
     python -m benchmarks.grid --rounds 1 --contests 2 benchmarks/scripts/unet.py [ITS ARGUMENTS]
+
+Options stand before the target: what follows a script belongs to it.
 
 Writes ``benchmarks/grids/<task>.jsonl`` (of scripts, in ``scripts/``) and goes on with it where it was interrupted.
 Full rounds measure everything in random order, the baseline every tenth trial; then contests measure what may be a

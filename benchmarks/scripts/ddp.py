@@ -43,7 +43,7 @@ def main() -> None:
             print(f"epoch {epoch}: loss {loss.item():.3f}")
     if rank == 0:
         clock.print_summary()
-    dist.barrier()
+    dist.barrier()  # without it, some runs abort as they end
     dist.destroy_process_group()
 
 

@@ -232,7 +232,7 @@ class MeasuredLoop:
         optimizers, workers = self.trained_with(), 0
         states = filter(torch.is_tensor, tree_leaves([dict(each.state) for each in optimizers]))
         kept = [each for each in (*parameters_of(*optimizers), *states) if each.layout is torch.strided]
-        held = sum(each.nbytes for each in kept if each.device.type == "cpu")
+        held = sum(each.nbytes for each in kept if each.device.type == "cpu")  # gradients are as large as parameters
         for pid in process_tree.descendants(os.getpid()):
             with contextlib.suppress(psutil.Error):  # it has ended
                 workers += psutil.Process(pid).memory_full_info().uss

@@ -201,3 +201,12 @@ def test_the_direction_counts(knob: str, before: object, after: object, phrase: 
 def test_changes_come_in_the_order_of_the_table() -> None:
     moved = changed(Settings(processes=2, threads=4, num_workers=1), Settings(threads=8))
     assert [row[0] for row in moved] == ["processes", "threads", "backend", "num_workers", "prefetch_factor"]
+
+
+def test_what_trials_held_is_told_once_for_equal_settings() -> None:
+    plain = records.profile()
+    held = {"safe": (2**29, 0), "amp": (2**30, 2**31), "max": (2**30, 0)}
+    levels = {name: replace(plain.levels[name], memory=m, gpu_memory=g) for name, (m, g) in held.items()}
+    levels["max"] = replace(levels["amp"])
+    assert result.memory(replace(plain, levels=levels)) == "512 MiB at safe, 1.0 GiB and 2.0 GiB of each GPU at amp"
+    assert result.memory(plain) == ""

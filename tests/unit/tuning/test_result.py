@@ -11,6 +11,7 @@ import pytest
 
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
+from autotune.knobs.task_facts import MemoryUse
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import Trial
@@ -186,3 +187,16 @@ def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bo
     found = concluded(after(tried(OWN, 100.0), tried(OTHER, 100.0 * rate), chosen={"safe": OTHER}, rounds=rounds))
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted
+
+
+def test_a_level_says_the_most_that_its_trials_held() -> None:
+    trials = [trial_of(OWN, peak) for peak in (5, 9, 7)] + [trial_of(OTHER, 20)]
+    assert result.memory_of(trials, OWN) == MemoryUse(peak=9)
+    assert result.memory_of([], OWN) == MemoryUse()
+
+
+def trial_of(settings: Settings, peak: int) -> Trial:
+    measured = completed(1.0)
+    assert measured.measurement is not None
+    held = replace(measured.measurement, memory=MemoryUse(peak=peak))
+    return Trial(settings, replace(measured, measurement=held), "safe", "model")
