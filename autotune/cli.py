@@ -88,7 +88,7 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help=TRAIN_TIME_HELP)] = None,
     wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
-    max_memory: Annotated[str | None, typer.Option(help="Memory that training may hold, such as 8g.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory that training steps may hold, such as 8g.")] = None,
     max_gpu_memory: Annotated[
         str | None, typer.Option(help="Memory of each GPU that it may hold, such as 20g.")
     ] = None,

@@ -103,7 +103,7 @@ def optional_bytes(text: str | None, option: str) -> int | None:
     """
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", text, re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
     if match is None or not float(match[1]):
         raise UsageError(f"{option} {text!r}: write a size such as 8g or 512m")
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))

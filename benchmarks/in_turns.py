@@ -7,6 +7,7 @@ much, even with the same settings. Runs the script as its user starts it and und
 seconds of each, and plain over tuned: above 1 is a gain. What follows ``--`` may begin with ``torchrun`` or ``-m``.
 
 Each starts in its own copy of the folder in which this command is started: what one writes does not disturb the other.
+What a script waits for (a timer, a network) comes nearer while it is stopped, too: only what it computes is timed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import IO
 import psutil
 
 from autotune.trial.process_tree import kill_tree
+from autotune.tuning.runner import interrupt_on_signals
 from benchmarks.ratios import ratio_of
 
 TURN_SECONDS = 1.0
@@ -142,11 +144,11 @@ def in_turns(
         seconds: of a turn.
         patience: in seconds, for all of them.
     """
-    with tempfile.TemporaryDirectory(prefix="in-turns-") as place:
+    with interrupt_on_signals(), tempfile.TemporaryDirectory(prefix="in-turns-") as place:
         every = []
         for number, command in enumerate(commands):
-            copy = Path(shutil.copytree(folder, Path(place) / str(number) / folder.resolve().name, symlinks=True))
-            every.append(Running(command, copy))
+            copy, itself = Path(place) / str(number) / folder.resolve().name, shutil.ignore_patterns(Path(place).name)
+            every.append(Running(command, shutil.copytree(folder, copy, symlinks=True, ignore=itself)))
         waiting, deadline = random.sample(every, len(every)), time.monotonic() + patience
         try:
             while waiting and time.monotonic() < deadline:
@@ -174,8 +176,9 @@ def main() -> None:
     logs = []
     for _pair in range(arguments.pairs):
         plain, ours = in_turns([plain_command(arguments.words), tuned], Path.cwd())
-        if failure := plain.failure or ours.failure:
-            sys.exit(failure)
+        for name, each in (("plain", plain), ("tuned", ours)):
+            if each.failure:
+                sys.exit(f"{name}: {each.failure}")
         print(f"plain {plain.seconds:.1f} s, tuned {ours.seconds:.1f} s")
         logs.append(math.log(plain.seconds / ours.seconds))
     print(f"whole run {ratio_of(logs)}")

@@ -48,7 +48,7 @@ class Options:
     wait_quiet: float | None = None
     """Seconds to wait at most until other processes are quiet; not counted in the budget."""
     max_memory: int | None = None
-    """Bytes of the host's memory that a trial, and so training, may hold."""
+    """Bytes of the host's memory that training steps may hold; what the script holds before or between is not seen."""
     max_gpu_memory: int | None = None
     """Bytes of each GPU's memory that it may hold."""
     fix: Mapping[str, Any] | None = None
@@ -70,6 +70,11 @@ class Options:
             usual = next(budget for most, budget in BUDGET_BY_STEP if step < most)
         return max(usual, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (self.train_seconds or 0.0)))
 
+    @property
+    def memory(self) -> tuple[int | None, int | None]:
+        """Return the bytes that training may hold, of the host and of each GPU."""
+        return self.max_memory, self.max_gpu_memory
+
     def __post_init__(self) -> None:
         """Raise `UsageError` for what cannot work on any machine."""
         if self.budget is not None and self.budget < LEAST_BUDGET:
@@ -80,7 +85,7 @@ class Options:
             raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:
             raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}{did_you_mean(self.level, LEVELS)}")
-        for option, most in (("--max-memory", self.max_memory), ("--max-gpu-memory", self.max_gpu_memory)):
+        for option, most in zip(("--max-memory", "--max-gpu-memory"), self.memory, strict=True):
             if most is not None and not most > 0:
                 raise UsageError(f"{option} {most}: must be a positive number of bytes")
         check_names(self.only, "--only")

@@ -279,23 +279,17 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
     job.study = study_beside(job.path, words, resume=options.resume)
     state = RunState(
         baseline=wanted,
-        bench=TrialBench(
-            runner,
-            wanted,
-            options.seed,
-            schedule.patience,
-            max_memory=options.max_memory,
-            max_gpu_memory=options.max_gpu_memory,
-        ),
+        bench=TrialBench(runner, wanted, options.seed, schedule.patience),
         schedule=schedule,
         spaces={},
         observe=job.observe,
         record=job.study.record,
         new_search=partial(Planner, seed=options.seed),
     )
-    for each in job.study.trials():  # the run that made them may have had another limit
-        allowed = check_memory(each.outcome, each.settings, options.max_memory, options.max_gpu_memory)
-        state.add(replace(each, outcome=allowed))
+    state.within_limits = lambda settings, outcome: (
+        outcome if settings == state.baseline else check_memory(outcome, settings, *options.memory)
+    )
+    state.add(*job.study.trials())
     if options.resume and not state.history:
         job.observe(stage="nothing to resume: tuning starts anew")
     return state
@@ -310,6 +304,9 @@ def _baseline(job: _Job, task: TaskFacts) -> tuple[str, ...]:
         state.bench, lambda s: known[s] if s in known else state.measure(s, LEVELS[0], "baseline").outcome
     )
     state.baseline = state.bench.baseline
+    held = check_memory(outcome, state.baseline, *job.options.memory)
+    if held is not outcome:
+        raise NothingUsable(f"your own settings {held.reason}. Allow more, or take fewer workers or a smaller batch")
     job.observe(baseline=state.baseline)
     job.set_budget(job.options.seconds(outcome))
     return given_up

@@ -11,7 +11,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
 from autotune.search.planner import Planner, rank
-from autotune.stats.outcome import Completed
+from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import BASELINE, Round, typical_rate
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.tuning.events import Observer, ignore
@@ -94,6 +94,8 @@ class RunState:
     """``(history, space, count)``: the best settings measured so far, best first."""
     worth: Callable[[Settings], float] = field(default=lambda _settings: 1.0)
     """What an item is worth in a batch of settings: all rates below are by it."""
+    within_limits: Callable[[Settings, Outcome], Outcome] = field(default=lambda _settings, outcome: outcome)
+    """Returns the outcome of a trial, or `OutOfMemory` if it held more than the user allows."""
     settle: Callable[[Settings], Settings] = field(default=lambda settings: settings)
     """Returns settings without the knobs that change the user's first steps."""
 
@@ -126,13 +128,15 @@ class RunState:
         """Run one trial (see `Proposal`) until ``deadline`` at most, or until that of the run, and keep it."""
         deadline = self.schedule.deadline if deadline is None else deadline
         trial = Trial(settings, self.bench.measure(settings, give_up_below, deadline), level, stage)
-        self.add(trial)
         self.record(trial)
-        return trial
+        self.add(trial)
+        return self.history[-1]
 
     def add(self, *trials: Trial) -> None:
-        """Add finished trials. Rates of repeated settings are averaged."""
-        for trial in (replace(each, worth=self.worth(each.settings)) for each in trials):
+        """Add finished trials, as far as they keep within the limits. Rates of repeated settings are averaged."""
+        for each in trials:
+            outcome = self.within_limits(each.settings, each.outcome)
+            trial = replace(each, outcome=outcome, worth=self.worth(each.settings))
             self.history.append(trial)
             if trial.rate:
                 rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]

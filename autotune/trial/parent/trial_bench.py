@@ -15,7 +15,7 @@ from autotune.stats.measurement import LASTING, Block
 from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
 from autotune.trial.messages import TrialSpec, Without
-from autotune.trial.parent.judge import check_losses, check_memory, judge
+from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 
 PATIENCE = 10.0
@@ -39,28 +39,17 @@ class TrialBench:
         seed: of data order and weights, and of the order of turns.
         patience: seconds without a sign of life that the baseline's first trial may take; more if the script itself has
             taken long to start.
-        max_memory, max_gpu_memory: bytes that a trial may hold of the host, and of each GPU; None for all there are.
 
     Attributes:
         no_fork_reason: why trials ran as new processes; None if they were forked.
         mmap_threshold: see `TrialSpec`. A run gets there in its first evaluation, which a trial does not have.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        baseline: Settings,
-        seed: int = 0,
-        patience: float = 60.0,
-        *,
-        max_memory: int | None = None,
-        max_gpu_memory: int | None = None,
-    ) -> None:
+    def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
         self.runner, self.baseline, self.seed = runner, baseline, seed
         self.timeouts = Timeouts(starting=max(patience, runner.patience), stepping=patience)
         self.reference: tuple[float, ...] = ()
         self.no_fork_reason: str | None = None
-        self.max_memory, self.max_gpu_memory = max_memory, max_gpu_memory
         self.mmap_threshold = GLIBC_RAISES_TO
         self._random = random.Random(seed)
         self._cpu_wait = 0.0
@@ -96,7 +85,7 @@ class TrialBench:
         )
         end = self.runner.run(spec, replace(self._timeouts(settings), deadline=deadline))
         self.no_fork_reason = end.no_fork_reason
-        outcome = check_memory(judge(end), settings, self.max_memory, self.max_gpu_memory)
+        outcome = judge(end)
         if settings == self.baseline:
             self.remember(outcome)
         same_batch = settings.global_batch == self.baseline.global_batch

@@ -101,7 +101,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         no_fork_reason = None
         timeouts = SimpleNamespace(starting=1.0)
 
-        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float, **limits: Any) -> None:
+        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
             super().__init__(lambda _: 100.0, seed, lambda settings: Runner.fate(settings), noise=(0.0, 0.0, 0.0))
             self.baseline = baseline
 
@@ -270,6 +270,9 @@ class TestRun:
         assert not run.run(TARGET, options).profile.evidence.failures
         found = run.run(TARGET, replace(options, resume=True, max_memory=2**30)).profile
         assert {failure.kind for failure in found.evidence.failures} == {"out-of-memory"}
+        assert not run.run(TARGET, replace(options, resume=True)).profile.evidence.failures
+        with pytest.raises(NothingUsable, match="your own settings held 256 MiB of memory; --max-memory is 1 MiB"):
+            run.run(TARGET, replace(options, max_memory=2**20))
 
     def test_another_text_of_the_task_cannot_be_resumed(self, world: type[FakeRunner], elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
