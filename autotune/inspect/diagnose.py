@@ -15,12 +15,11 @@ from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.report.notes import load_note
-from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round, compare
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Script, Target
-from autotune.tuning.baseline import settle_baseline
+from autotune.tuning.baseline import of_own_settings
 from autotune.tuning.events import Observer
 from autotune.tuning.machine import Neighbours, same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
@@ -70,7 +69,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
         bench = TrialBench(runner, baseline_settings(facts, inventory))
         parts = "the parts of a step, and the stack of the training process"
         observe(stage=parts, baseline=bench.baseline, unit=facts.unit)
-        inspection, notes = _inspected(bench, last)
+        inspection = _inspected(bench, last)
         observe(stage="the step without each of its parts")
         shares = {part: share_of(gain) for part, gain in bounds(inspection).items()}
         chosen = candidates(bench.baseline, facts, shares, inventory.budget.threads - inspection.neighbours)
@@ -81,22 +80,16 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     return replace(
         found,
         threads=fewer[0].threads if fewer is not None else None,
-        notes=(*filter(None, [load_note(load, names=True)]), *notes),
+        notes=tuple(filter(None, [load_note(load, names=True)])),
     )
 
 
-def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
-    """Inspect the user's settings, or the smallest change of them that fits into memory."""
-    found: list[Mapping[str, object]] = []
-
-    def measure(settings: Settings) -> Outcome:
-        seconds = min(MOST_SECONDS, INSPECTION_SHARE * (last - time.monotonic()))
-        outcome, data = bench.inspect(settings, MEASURED_BY, seconds)
-        found.append(data)
-        return outcome
-
-    _outcome, notes = settle_baseline(bench, measure)
-    return decoded(Inspection, found[-1]), notes
+def _inspected(bench: TrialBench, last: float) -> Inspection:
+    """Inspect the user's settings."""
+    seconds = min(MOST_SECONDS, INSPECTION_SHARE * (last - time.monotonic()))
+    outcome, data = bench.inspect(bench.baseline, MEASURED_BY, seconds)
+    bench.remember(of_own_settings(outcome))
+    return decoded(Inspection, data)
 
 
 def candidates(

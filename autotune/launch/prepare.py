@@ -91,11 +91,18 @@ class Launch:
         return " ".join([*variables, shlex.join(self.portable)])
 
     def start(self) -> None:
-        """Replace this process by the training (exec)."""
+        """Replace this process by the training (exec).
+
+        Raises:
+            UsageError: what the user's launch line begins with is not there.
+        """
         if self.binds:
             os.environ.update(self.environment)
             binding.main(self.command)
-        os.execvpe(self.command[0], self.command, self.environment)
+        try:
+            os.execvpe(self.command[0], self.command, self.environment)
+        except (FileNotFoundError, PermissionError) as error:
+            raise UsageError(f"{self.command[0]}: {error.strerror}. Is its environment active?") from None
 
 
 def prepare(script: Script, options: StartOptions) -> Launch:

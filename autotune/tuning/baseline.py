@@ -1,18 +1,15 @@
-"""The first phase: measure the user's settings, or the smallest change of them that fits into memory; compile once."""
+"""The first phase: the user's own settings must run; the model is compiled once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.compile import COMPILES_IN_A_RUN, FIRST_MODES
 from autotune.knobs.knob import Context
-from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
-from autotune.trial.parent.trial_bench import TrialBench
 from autotune.tuning.options import MAX_TRAINING_BUDGET
 from autotune.tuning.state import RunState
 
@@ -22,36 +19,21 @@ NO_SLOWER = 0.95
 """A compiled model below this share of the baseline's rate is not worth more time."""
 
 
-def settle_baseline(bench: TrialBench, measure: Callable[[Settings], Outcome]) -> tuple[Completed, tuple[str, ...]]:
-    """Make ``bench`` compare with the user's settings if they run; else, if memory is short, without loader workers.
-
-    Args:
-        bench: its baseline is the user's settings; every gain is measured against what is its baseline afterwards.
-        measure: runs one trial.
-
-    Returns:
-        The outcome of the baseline's trial, and what was given up, for people.
+def of_own_settings(outcome: Outcome) -> Completed:
+    """Return the outcome of the trial of the user's own settings, against which every gain is measured.
 
     Raises:
         UserCodeError: the user's code failed; carries its own traceback.
-        NothingUsable: nothing fits, or the budget is over.
+        NothingUsable: it ran out of memory, or the budget is over.
     """
-    notes: tuple[str, ...] = ()
-    for settings in dict.fromkeys((bench.baseline, bench.baseline.but(num_workers=0))):
-        outcome = measure(settings)
-        if isinstance(outcome, Completed):
-            bench.baseline = settings
-            bench.remember(outcome)
-            return outcome, notes
-        if isinstance(outcome, TimedOut) and outcome.phase == BUDGET_OVER:
-            raise NothingUsable("the budget ended before your own settings were measured: give a longer --budget")
-        if not isinstance(outcome, OutOfMemory):
-            raise UserCodeError(f"the task failed under your own settings: {outcome.reason}", outcome.detail)
-        notes = (
-            f"your own settings do not fit this machine: {outcome.reason}",
-            "the baseline is your settings without loader workers",
-        )
-    raise NothingUsable(f"nothing fits this machine's memory: {outcome.reason}\n{outcome.detail}")
+    if isinstance(outcome, Completed):
+        return outcome
+    if isinstance(outcome, TimedOut) and outcome.phase == BUDGET_OVER:
+        raise NothingUsable("the budget ended before your own settings were measured: give a longer --budget")
+    if isinstance(outcome, OutOfMemory):
+        advice = "Take fewer loader workers or a smaller batch, or allow more memory"
+        raise NothingUsable(f"your own settings do not fit: {outcome.reason}. {advice}\n{outcome.detail}".strip())
+    raise UserCodeError(f"the task failed under your own settings: {outcome.reason}", outcome.detail)
 
 
 def compile_once(state: RunState, context: Context, space: Space, given: float | None) -> Context:

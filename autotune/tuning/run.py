@@ -32,7 +32,7 @@ from autotune.trial.parent.judge import check_memory
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target, recognise_target
-from autotune.tuning.baseline import compile_once, settle_baseline
+from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore
 from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
@@ -156,7 +156,7 @@ def _run_phases(job: _Job) -> Result:
     task = _probe_run(job)
     state = job.state = _open_state(job, task)
     check_fixed_for(task, state.baseline, options.fix or {})
-    given_up = _baseline(job, task)
+    _baseline(job, task)
     comparison = Comparison(state.baseline, state.bench.compare, job.inventory)
     context = Context(
         job.inventory,
@@ -189,7 +189,7 @@ def _run_phases(job: _Job) -> Result:
     except (Interrupted, LaunchError) as early:
         ended = early
     job.study.keep_rounds(state.rounds)
-    return _result(job, context, comparison, given_up, ended)
+    return _result(job, context, comparison, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -295,21 +295,15 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
     return state
 
 
-def _baseline(job: _Job, task: TaskFacts) -> tuple[str, ...]:
-    """Find the baseline's settings, and let the bench compare all others with them. Return what was given up."""
+def _baseline(job: _Job, task: TaskFacts) -> None:
+    """Measure the user's own settings, with which all others are compared."""
     state = job.state
     job.observe(stage="baseline", trying=state.baseline, baseline=state.baseline, unit=task.unit)
-    known = {trial.settings: trial.outcome for trial in state.history}
-    outcome, given_up = settle_baseline(
-        state.bench, lambda s: known[s] if s in known else state.measure(s, LEVELS[0], "baseline").outcome
-    )
-    state.baseline = state.bench.baseline
-    held = check_memory(outcome, state.baseline, *job.options.memory)
-    if held is not outcome:
-        raise NothingUsable(f"your own settings {held.reason}. Allow more, or take fewer workers or a smaller batch")
-    job.observe(baseline=state.baseline)
+    known = next((trial.outcome for trial in reversed(state.history) if trial.settings == state.baseline), None)
+    found = known or state.measure(state.baseline, LEVELS[0], "baseline").outcome
+    outcome = of_own_settings(check_memory(found, state.baseline, *job.options.memory))
+    state.bench.remember(outcome)
     job.set_budget(job.options.seconds(outcome))
-    return given_up
 
 
 def _followed(job: _Job) -> WholeRun | None:
@@ -350,14 +344,8 @@ def _screened(job: _Job, comparison: Comparison, context: Context) -> TaskFacts:
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 
-def _result(
-    job: _Job,
-    context: Context,
-    comparison: Comparison,
-    given_up: Sequence[str],
-    ended: Interrupted | LaunchError | None,
-) -> Result:
-    """Write the profile of a run that is over, or that ``ended`` early; ``given_up`` is what the baseline lacks.
+def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrupted | LaunchError | None) -> Result:
+    """Write the profile of a run that is over, or that ``ended`` early.
 
     Raises:
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
@@ -367,7 +355,6 @@ def _result(
     no_fork = state.bench.no_fork_reason
     warnings = (
         *([notes.DISTURBED.format(slower)] if slower else []),
-        *given_up,
         *comparison.notes(state.chosen.values()),
         *([notes.FRESH_PROCESSES.format(no_fork)] if no_fork else []),
     )

@@ -80,7 +80,7 @@ class RunState:
     """One tuning run. The result is made of it, whether the run was complete or interrupted."""
 
     baseline: Settings
-    """The user's own settings, or the change of them that fits the memory."""
+    """The user's own settings."""
     bench: TrialBench
     schedule: Schedule
     spaces: Mapping[str, Space]

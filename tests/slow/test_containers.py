@@ -13,7 +13,7 @@ from tests.slow.harness import MLP, Finished, autotune
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 
 BIG_BATCHES = (  # 256 KiB a sample: 8 MiB a batch
-    MLP.replace("batch_size=64, num_workers=0", "batch_size=32, num_workers=2")
+    MLP.replace("batch_size=64", "batch_size=32")
     .replace("torch.randn(2048, 32,", "torch.randn(256, 65536,")
     .replace("nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)", "nn.Linear(65536, 10)")
 )
@@ -56,3 +56,8 @@ def test_a_tiny_shared_memory(folder: Path) -> None:
     assert "/dev/shm" in done.err
     for settings in every_settings(done):
         assert settings["num_workers"] == 0
+    (folder / "model.py").write_text(BIG_BATCHES.replace("num_workers=0", "num_workers=2"))
+    refused = autotune(folder, "tune", "model.py", prefix=mount)
+    assert refused.code == 4
+    assert "your own settings do not fit" in refused.err
+    assert "/dev/shm" in refused.err

@@ -187,6 +187,17 @@ def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pyte
     assert environment["PATH"] == os.environ["PATH"]
 
 
+def test_a_launcher_that_is_not_there_is_a_usage_error(
+    say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path
+) -> None:
+    (elsewhere / "train.py").write_text("")
+    monkeypatch.setenv("PATH", str(elsewhere))
+    monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
+    said = say("run", "--profile", saved, "torchrun", "--nproc-per-node=2", "train.py")
+    assert said.code == 2
+    assert "torchrun: No such file or directory. Is its environment active?" in said.err
+
+
 LINE = ("torchrun", "--standalone", "--nproc-per-node=2", "train.py", "--nnodes", "3")
 
 

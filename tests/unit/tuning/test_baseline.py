@@ -1,9 +1,8 @@
-"""The baseline is the user's own settings, or what fits the memory; the first compile decides how long a run is."""
+"""The baseline is the user's own settings; the first compile decides how long a run is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,51 +24,31 @@ from autotune.stats.outcome import (
     TimedOut,
     WrongNumbers,
 )
-from autotune.tuning.baseline import compile_once, settle_baseline
+from autotune.tuning.baseline import compile_once, of_own_settings
 from benchmarks.simulation import machines
-from tests.doubles.fake_bench import OWN, FakeBench, empty, speeds
+from tests.doubles.fake_bench import empty
 
 
-class TestSettlingTheBaseline:
-    WANTED = OWN.but(num_workers=2, batch_size=32)
+def test_the_trial_of_the_users_own_settings_is_the_baseline() -> None:
+    outcome = compiled(1000.0, 0.1)
+    assert of_own_settings(outcome) is outcome
 
-    def settle(self, fate: Callable[[Settings], Outcome | None]) -> tuple[FakeBench, tuple[str, ...]]:
-        """The bench that measured the baseline, and what was given up."""
-        bench = FakeBench(speeds({}), fate=fate, baseline=self.WANTED)
-        return bench, settle_baseline(bench, lambda s: bench.measure(s, 0.0, math.inf))[1]  # type: ignore[arg-type]
 
-    def test_what_runs_is_the_users_own(self) -> None:
-        bench, notes = self.settle(lambda _: None)
-        assert bench.measured == [bench.baseline] == [self.WANTED]
-        assert notes == ()
-
-    def test_out_of_memory_falls_back_to_no_workers(self) -> None:
-        bench, notes = self.settle(lambda s: OutOfMemory("host memory ran out") if s.num_workers else None)
-        assert bench.baseline.num_workers == 0
-        assert bench.baseline.global_batch == self.WANTED.global_batch
-        assert notes == (
-            "your own settings do not fit this machine: host memory ran out",
-            "the baseline is your settings without loader workers",
-        )
-        assert bench.measured == [self.WANTED, bench.baseline]
-
-    @pytest.mark.parametrize(
-        ("outcome", "error", "words", "trials"),
-        [
-            (OutOfMemory("host memory ran out", "DefaultCPUAllocator"), NothingUsable, "DefaultCPUAllocator", 2),
-            (Crashed("NameError: name 'Resnet' is not defined", "File x, line 3"), UserCodeError, "name 'Resnet'", 1),
-            (WrongNumbers("the loss became NaN"), UserCodeError, "NaN", 1),
-            (TimedOut("no progress while starting", "in compute_loss", "starting"), UserCodeError, "no progress", 1),
-            (TimedOut("too late", phase=BUDGET_OVER), NothingUsable, "give a longer --budget", 1),
-        ],
-        ids=["nothing fits", "N01: the user's own error", "NaN", "hung", "no time"],
-    )
-    def test_else_the_run_ends(self, outcome: Outcome, error: type[AutotuneError], words: str, trials: int) -> None:
-        measured: list[Settings] = []
-        with pytest.raises(error, match=words) as ended:
-            settle_baseline(FakeBench(speeds({}), baseline=self.WANTED), lambda s: measured.append(s) or outcome)  # type: ignore[arg-type]
-        assert len(measured) == trials
-        assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
+@pytest.mark.parametrize(
+    ("outcome", "error", "words"),
+    [
+        (OutOfMemory("host memory ran out", "DefaultCPUAllocator"), NothingUsable, "fewer loader workers .*\nDefaultC"),
+        (Crashed("NameError: name 'Resnet' is not defined", "File x, line 3"), UserCodeError, "name 'Resnet'"),
+        (WrongNumbers("the loss became NaN"), UserCodeError, "NaN"),
+        (TimedOut("no progress while starting", "in compute_loss", "starting"), UserCodeError, "no progress"),
+        (TimedOut("too late", phase=BUDGET_OVER), NothingUsable, "give a longer --budget"),
+    ],
+    ids=["out of memory", "N01: the user's own error", "NaN", "hung", "no time"],
+)
+def test_else_the_run_ends(outcome: Outcome, error: type[AutotuneError], words: str) -> None:
+    with pytest.raises(error, match=words) as ended:
+        of_own_settings(outcome)
+    assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
 
 
 GPUS = replace(machines.big().context, budget_seconds=60.0)

@@ -113,7 +113,7 @@ class TestReasons:
 
 class TestProfile:
     def test_holds_machine_task_and_baseline(self) -> None:
-        warnings = ("the baseline is your settings without loader workers",)
+        warnings = ("measured on a busy machine",)
         made = concluded(after(tried(OWN, 100.0)), warnings=warnings)
         assert made.key == machine_type(MACHINE).key
         assert made.target.name == "simulated"

@@ -271,7 +271,7 @@ class TestRun:
         found = run.run(TARGET, replace(options, resume=True, max_memory=2**30)).profile
         assert {failure.kind for failure in found.evidence.failures} == {"out-of-memory"}
         assert not run.run(TARGET, replace(options, resume=True)).profile.evidence.failures
-        with pytest.raises(NothingUsable, match="your own settings held 256 MiB of memory; --max-memory is 1 MiB"):
+        with pytest.raises(NothingUsable, match="do not fit: held 256 MiB of memory; --max-memory is 1 MiB"):
             run.run(TARGET, replace(options, max_memory=2**20))
 
     def test_another_text_of_the_task_cannot_be_resumed(self, world: type[FakeRunner], elsewhere: Path) -> None:
