@@ -19,7 +19,9 @@ from autotune.knobs.loader import batch_shares
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import LeftOut
 
-MAX_BATCH_FACTOR = 32
+MAX_BATCH_FACTOR, ALWAYS_TRIED = 32, 2
+"""Times the user's batch: the most, and what no noise scale forbids."""
+BEYOND = "beyond the gradient noise scale of {:.1f} batches: there a larger batch may never reach the same loss"
 SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"
 """Moves of knobs that cannot move alone."""
 BOUND = ("processes", "threads", "batch_size")
@@ -197,11 +199,21 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     batches = (context.baseline.global_batch,) if own_batch else _global_batches(context)
     if not own_batch and "batch_size" not in held:
         values["batch_size"] = tuple(batch_shares(*batches))
+    if not own_batch and _most_batches(context) < MAX_BATCH_FACTOR:
+        left_out.append(LeftOut("batch_size", 2 * batches[-1], BEYOND.format(context.noise_scale)))
     return Space(context, level, values, batches, tuple(left_out))
 
 
+def _most_batches(context: Context) -> float:
+    """Return how many of the user's batches are tried as one; see docs/decisions/028."""
+    scale = MAX_BATCH_FACTOR if context.noise_scale is None else context.noise_scale
+    return min(MAX_BATCH_FACTOR, max(ALWAYS_TRIED, scale))
+
+
 def _global_batches(context: Context) -> tuple[int, ...]:
-    """Return the user's batch times powers of two, as far as data and the cap allow."""
+    """Return the user's batch times powers of two, as far as data, the noise scale and the cap allow."""
     own, samples = context.baseline.global_batch, context.task.samples
-    most = MAX_BATCH_FACTOR * own if samples is None else min(MAX_BATCH_FACTOR * own, max(own, samples // 8))
+    most = own * _most_batches(context)
+    if samples is not None:
+        most = min(most, max(own, samples // 8))
     return tuple(own * factor for factor in powers_of_two(MAX_BATCH_FACTOR) if own * factor <= most)

@@ -117,6 +117,14 @@ def test_precision_waits_for_amp_and_batches_for_max():
     assert build(context(inventory(), 64, samples=1500), "max").global_batches == (64, 128)
 
 
+@pytest.mark.parametrize(("noise_scale", "largest"), [(0.2, 128), (4.4, 256), (1e9, 2048)])
+def test_no_batch_is_beyond_the_noise_scale(noise_scale: float, largest: int) -> None:
+    space = build(replace(context(inventory(), 64), noise_scale=noise_scale), "max")
+    assert space.global_batches[-1] == largest
+    reasons = [each.reason for each in space.left_out if (each.knob, each.value) == ("batch_size", 2 * largest)]
+    assert len(reasons) == (largest < 2048)
+
+
 SMALL, FEW = inventory(), inventory(8, 8)
 TINY_SHM = replace(SMALL, memory=replace(SMALL.memory, shm_free=2**20))
 FEW_TASKS = replace(FEW, limits=replace(FEW.limits, processes=24, processes_source="pids.max"))
