@@ -95,15 +95,21 @@ def _mean(rates: Sequence[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, rates))) if rates else 0.0
 
 
+def counted(
+    turns: Sequence[Mapping[str, float]], choices: Mapping[str, Settings], profile: Mapping[str, Any]
+) -> list[dict[str, float]]:
+    """Return the rates as claims count them: samples of larger batches by their progress."""
+    batches = {name: settings["processes"] * settings["batch_size"] for name, settings in choices.items()}
+    scale = profile.get("evidence", {}).get("noise_scale")
+    worth = {name: progress(batch / batches[BASELINE], scale) for name, batch in batches.items()}
+    return [{name: rate * worth[name] for name, rate in turn.items()} for turn in turns]
+
+
 def report(
     profile: Mapping[str, Any], choices: Mapping[str, Settings], turns: Sequence[Mapping[str, float]]
 ) -> list[str]:
     """Return a line for each choice: claim and measured ratio against the user's settings."""
-    lines = []
-    batches = {name: settings["processes"] * settings["batch_size"] for name, settings in choices.items()}
-    scale = profile.get("evidence", {}).get("noise_scale")
-    worth = {name: progress(batch / batches[BASELINE], scale) for name, batch in batches.items()}
-    turns = [{name: rate * worth[name] for name, rate in turn.items()} for turn in turns]  # as claims count them
+    lines, turns = [], counted(turns, choices, profile)
     for name, settings in choices.items():
         if name == BASELINE:
             continue

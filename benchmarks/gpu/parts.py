@@ -25,7 +25,7 @@ from benchmarks.gpu.plan import REHEARSAL_BUDGET, SUBJECTS, Subject
 from benchmarks.plain.side_by_side import Contender, rounds, tail
 from benchmarks.plain.training import load
 from benchmarks.ratios import paired
-from benchmarks.recheck import BASELINE, distinct, profiled
+from benchmarks.recheck import BASELINE, counted, distinct, profiled
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, BLOCK_SECONDS = 8, 0.8
@@ -125,7 +125,8 @@ def claim(level: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any
 def recheck(work: Work) -> None:
     """Measure every claim again, side by side in plain PyTorch, against the user's settings."""
     assert work.subject is not None
-    choices, variables = settings_of(work), work.variables()
+    profile = yaml.safe_load(work.profile.read_text("utf-8")) if work.profile.exists() else {}
+    choices, variables = settings_of(work, profile), work.variables()
     contenders = {
         name: Contender(work.subject.path, choices[name], variables=variables, device=work.device)
         for name in dict.fromkeys(distinct(choices).values())
@@ -134,17 +135,17 @@ def recheck(work: Work) -> None:
     turns: list[dict[str, float]] = []
     for turn in rounds(contenders, count, seconds):
         turns.append(turn)
-        gains = {name: paired(turns, name, BASELINE) for name in contenders}
+        gains = {name: paired(counted(turns, choices, profile), name, BASELINE) for name in contenders}
         work.write(rounds=turns, gains={name: gain and gain.as_dict() for name, gain in gains.items()})
     if not turns:
         work.write(failed="no trainer came to its first round")
 
 
-def settings_of(work: Work) -> dict[str, Mapping[str, Any]]:
+def settings_of(work: Work, profile: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the user's settings and those of each level; PyTorch's own with the task's batch without a profile."""
     assert work.subject is not None
-    if work.profile.exists():
-        return profiled(yaml.safe_load(work.profile.read_text("utf-8")))
+    if profile:
+        return profiled(profile)
     threads = len(os.sched_getaffinity(0))
     batch = load(str(work.subject.path)).CURRENT["batch_size"]
     return {BASELINE: Settings(threads=threads, interop_threads=threads, batch_size=batch).as_dict()}
