@@ -36,7 +36,7 @@ from benchmarks import stamp
 from benchmarks.plain.training import load
 
 TASKS = ("tabular_mlp", "lstm_forecast", "recommender", "char_transformer", "jpeg_folder")
-KEPT_BACK, MOST_KEPT = 6, 1024
+KEPT_BACK, MOST_KEPT = 6, 256
 """One of so many samples, and so many at most, are not trained on."""
 LOOKS = 120
 """Times that a run is looked at."""
