@@ -256,6 +256,13 @@ class Profile:
         worth = {name: progress(level.settings.global_batch / own, scale) for name, level in self.levels.items()}
         return replace(measured, rates={name: rate * worth.get(name, 1.0) for name, rate in measured.rates.items()})
 
+    def unproven(self, level: str) -> str:
+        """Return why ``level`` is applied only if the user asks for it by name; empty if there is no reason."""
+        own = self.levels[level]
+        if own.proven or not self.evidence.partial or own.settings == self.baseline:
+            return ""
+        return f"tuning was interrupted before level {level} was proven; autotune tune --resume goes on"
+
     def saved_seconds(self, level: str) -> float | None:
         """Return what the whole run saves at ``level``, by its measured speedup; None if its length is not known."""
         run = self.evidence.run

@@ -70,7 +70,7 @@ def _best(progress: RunProgress) -> str:
     if progress.best_rate is None or own <= 0:
         return baseline
     ratio = formatting.times(progress.best_rate / own)
-    return f"best {formatting.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
+    return f"best {ratio} (unproven), {baseline}"
 
 
 class _Console(Console):

@@ -56,7 +56,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             both itself.
         compared: what tuning has compared with plain PyTorch; nothing else is changed. None in trials.
         knobs: those that differ from the user's own settings; the others are left alone.
-        batch: the user's own when tuning measured: a script's loader with another batch keeps it. None for any.
+        resizes: returns True for a loader of a script that may get another batch.
 
     Attributes:
         device: where batches and models go.
@@ -81,13 +81,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
         moves: bool = True,
         compared: Fingerprint | None = None,
         knobs: Collection[str] = KNOB_NAMES,
-        batch: int | None = None,
+        resizes: Callable[[DataLoader[Any]], bool] = lambda _loader: True,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
         self.models: list[nn.Module] = []
         self.seen = Fingerprint()
-        self._moves, self._compared, self._batch = moves, compared, batch
+        self._moves, self._compared, self._resizes = moves, compared, resizes
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(), Progress()
         self._trained_on: tuple[DataLoader[Any], int | None] | None = None
@@ -357,7 +357,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         grows = self.level == "max" or not self._moves  # a trial of a script applies exactly the settings
         if wanted == own or (self.level is None and self._moves):
             return
-        if grows and reason is None and self._batch in (None, own):
+        if grows and reason is None and self._resizes(loader):
             change = loaders.batch_change(loader, wanted)
             self._restore.callback(change.undo)
             return

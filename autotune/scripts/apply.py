@@ -133,7 +133,7 @@ class Applied:
             moves=False,
             compared=order.compared,
             knobs=order.changed | (ALWAYS if strict else set()),
-            batch=order.baseline.batch_size,
+            resizes=self._resizes,
         )
         self._undo: list[Callable[[], object]] = []
         self._hook: Any = None
@@ -200,6 +200,16 @@ class Applied:
             raise SystemExit(f"autotune: {reason}")
         self.session.prepare(loader)
 
+    def _resizes(self, loader: DataLoader[Any]) -> bool:
+        """Return True if ``loader`` has the batch that was tuned, and a model and a loader like those are here."""
+        from autotune.runtime import fingerprints
+
+        if self._strict or loader.batch_size != self.order.baseline.batch_size:
+            return loader.batch_size == self.order.baseline.batch_size
+        tuned = self.order.compared
+        known = (fingerprints.of_model(model) in tuned.models for model in modules())
+        return fingerprints.of_loader(loader) in tuned.loaders and any(known)
+
     def _models_of(self, optimizer: Optimizer) -> list[nn.Module]:
         """Return the models like those that were tuned of which ``optimizer`` trains parameters."""
         from autotune.runtime import fingerprints
@@ -231,9 +241,13 @@ class Applied:
 
 def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:
     """Return the outermost models of this process of which ``optimizers`` train parameters."""
+    held, found = set(map(id, parameters_of(*optimizers))), modules()
+    inner = {id(child) for module in found for child in module._modules.values()}
+    return [m for m in found if id(m) not in inner and any(id(p) in held for p in m.parameters())]
+
+
+def modules() -> list[nn.Module]:
+    """Return all modules of this process."""
     from torch import nn
 
-    held = set(map(id, parameters_of(*optimizers)))
-    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
-    inner = {id(child) for module in modules for child in module._modules.values()}
-    return [m for m in modules if id(m) not in inner and any(id(p) in held for p in m.parameters())]
+    return [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]

@@ -115,8 +115,8 @@ def study_beside(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
         ) from error
     if study is None:
         raise UsageError(
-            f"{journal}: is of another target, machine or baseline, so there is nothing to resume. Without --resume a"
-            " new one is started in its place"
+            f"{journal}: is of another target, machine or baseline, or of other arguments, so there is nothing to"
+            " resume. Without --resume a new one is started in its place"
         )
     return study
 

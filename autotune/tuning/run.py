@@ -290,8 +290,9 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
         outcome if settings == state.baseline else check_memory(outcome, settings, *options.memory)
     )
     state.add(*job.study.trials())
-    if options.resume and not state.history:
-        job.observe(stage="nothing to resume: tuning starts anew")
+    if options.resume:
+        made = len(state.history)
+        job.observe(stage=f"going on from {made} trials" if made else "nothing to resume: tuning starts anew")
     return state
 
 

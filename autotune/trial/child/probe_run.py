@@ -333,7 +333,7 @@ def why_not_fork() -> str | None:
     """Return why a fork now could hang or corrupt the child; None if it is safe."""
     threads = process_tree.own_threads()
     if threads > 1:
-        return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
+        return f"{threads - 1} extra thread(s) run before training"
     if "mpi4py.MPI" in sys.modules:
         return "the task imports mpi4py, which has started MPI"
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -203,7 +203,7 @@ def test_settings_fit_how_the_script_was_started(
 @pytest.mark.parametrize(
     ("partial", "proven", "words"),
     [
-        (True, False, "interrupted run"),
+        (True, False, "tuning was interrupted before level safe was proven"),
         (False, False, "level safe is not proven to be faster than the baseline (no gain: nothing is faster)"),
         (False, True, None),
     ],
@@ -212,6 +212,8 @@ def test_what_is_not_proven_is_said(partial: bool, proven: bool, words: str | No
     data = profile(Settings(batch_size=8))
     note = "" if proven else "no gain: nothing is faster"
     levels = {name: dataclasses.replace(level, proven=proven, note=note) for name, level in data.levels.items()}
-    evidence = dataclasses.replace(data.evidence, partial=partial)
-    choice = decide(dataclasses.replace(data, levels=levels, evidence=evidence), "test", None, {}, inventory())
+    evidence, own = dataclasses.replace(data.evidence, partial=partial), data.baseline.but(threads=7)
+    data = dataclasses.replace(data, levels=levels, evidence=evidence, baseline=own)
+    choice = decide(data, "test", None, {}, inventory())
     assert [words in note for note in choice.notes] == ([True] if words else [])
+    assert (choice.settings is None) is partial

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,6 +135,13 @@ def test_a_batch_that_was_not_tuned_stays(begin: Begin, changes: dict[str, Any])
     loader = DataLoader(data(), batch_size=8)
     assert len(next(iter(loader))[0]) == 8
     assert loader.num_workers == 1
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_the_batch_grows_only_where_a_model_that_was_tuned_is(begin: Begin, tuned: bool) -> None:
+    net = nn.Linear(3, 77)
+    begin(batch_size=8, level="max", compared=replace(KNOWN, models=(fingerprints.of_model(net),) * tuned))
+    assert len(next(iter(DataLoader(data(), batch_size=4)))[0]) == (8 if tuned else 4)
 
 
 def test_loaders_of_each_epoch_are_changed_and_those_of_an_evaluation_are_left_alone(begin: Begin) -> None:

@@ -236,6 +236,20 @@ def test_one_process_finds_what_torchrun_sets(say: Say, elsewhere: Path, machine
     assert "it is started as torchrun starts one process" in said.err
 
 
+def test_what_an_interrupted_run_has_not_proven_is_applied_by_name_only(
+    say: Say, elsewhere: Path, machine: Inventory
+) -> None:
+    saved = profiles.read(written_for_torchrun(Settings(threads=1, batch_size=64), elsewhere, machine))
+    levels = {name: replace(level, proven=False) for name, level in saved.levels.items()}
+    partial = replace(saved, levels=levels, evidence=replace(saved.evidence, partial=True))
+    words = ["run", "--profile", profiles.write(elsewhere / "partial.yaml", partial), "--dry-run", "other.py"]
+    (elsewhere / "other.py").write_text("")
+    said = say(*words)
+    assert ("the profile is of train, not of other" in said.err, "AUTOTUNE_SCRIPT" in said.out) == (True, False)
+    assert "was proven; autotune tune --resume" in said.err
+    assert "AUTOTUNE_SCRIPT" in say(*words[:1], "--level", "safe", *words[1:]).out
+
+
 @pytest.mark.parametrize("how", ["option", "variable"])
 def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
     say: Say, elsewhere: Path, machine: Inventory, monkeypatch: pytest.MonkeyPatch, how: str

@@ -29,11 +29,6 @@ from benchmarks.simulation import machines
 from tests.doubles.fake_bench import empty
 
 
-def test_the_trial_of_the_users_own_settings_is_the_baseline() -> None:
-    outcome = compiled(1000.0, 0.1)
-    assert of_own_settings(outcome) is outcome
-
-
 @pytest.mark.parametrize(
     ("outcome", "error", "words"),
     [
