@@ -158,7 +158,7 @@ class TestStackWatch:
                 training.loop.next_batch(read_slowly)
                 clock.enter(Part.LOOP)
                 log_metrics()
-                busy(0.01)
+                busy(0.001)
         found = watch.places()
         assert found[Part.LOADER].function == "read_slowly"
         assert (found[Part.LOOP].function, found[Part.LOOP].file) == ("log_metrics", "test_step_clock.py")
