@@ -196,10 +196,11 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
             if why is not None and value != held.get(knob.name)
         ]
     own_batch = level != "max" or any(each.knob == "batch_size" for each in context.task.left_out)
-    batches = (context.baseline.global_batch,) if own_batch else _global_batches(context)
+    most = MAX_BATCH_FACTOR if "batch_size" in held else _most_batches(context)
+    batches = (context.baseline.global_batch,) if own_batch else _global_batches(context, most)
     if not own_batch and "batch_size" not in held:
         values["batch_size"] = tuple(batch_shares(*batches))
-    if not own_batch and _most_batches(context) < MAX_BATCH_FACTOR:
+    if not own_batch and most < MAX_BATCH_FACTOR:
         left_out.append(LeftOut("batch_size", 2 * batches[-1], BEYOND.format(context.noise_scale)))
     return Space(context, level, values, batches, tuple(left_out))
 
@@ -210,10 +211,8 @@ def _most_batches(context: Context) -> float:
     return min(MAX_BATCH_FACTOR, max(ALWAYS_TRIED, scale))
 
 
-def _global_batches(context: Context) -> tuple[int, ...]:
-    """Return the user's batch times powers of two, as far as data, the noise scale and the cap allow."""
+def _global_batches(context: Context, most: float) -> tuple[int, ...]:
+    """Return the user's batch times powers of two up to ``most``, as far as the data allow."""
     own, samples = context.baseline.global_batch, context.task.samples
-    most = own * _most_batches(context)
-    if samples is not None:
-        most = min(most, max(own, samples // 8))
-    return tuple(own * factor for factor in powers_of_two(MAX_BATCH_FACTOR) if own * factor <= most)
+    largest = most * own if samples is None else min(most * own, max(own, samples // 8))
+    return tuple(own * factor for factor in powers_of_two(MAX_BATCH_FACTOR) if own * factor <= largest)

@@ -187,9 +187,7 @@ def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pyte
     assert environment["PATH"] == os.environ["PATH"]
 
 
-def test_a_launcher_that_is_not_there_is_a_usage_error(
-    say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path
-) -> None:
+def test_a_launcher_that_is_not_there(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
     (elsewhere / "train.py").write_text("")
     monkeypatch.setenv("PATH", str(elsewhere))
     monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
