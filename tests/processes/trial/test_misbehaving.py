@@ -98,8 +98,9 @@ def listing(folder: Path) -> set[str]:
 
 
 def shared_memory() -> set[str]:
-    """Return what lies in shared memory; semaphores have a name for an instant only, and other tests make them too."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "mpich_"))}
+    """Return what lies in shared memory and is of no running process: other tests make some too, and semaphores."""
+    names = {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "mpich_"))}
+    return {name for name in names if not os.path.exists(f"/proc/{name.split('_')[1]}")}
 
 
 def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:
