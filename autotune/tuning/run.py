@@ -292,7 +292,7 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
     state.add(*job.study.trials())
     if options.resume:
         made = len(state.history)
-        job.observe(stage=f"going on from {made} trials" if made else "nothing to resume: tuning starts anew")
+        job.observe(stage=f"going on from {made} earlier trials" if made else "nothing to resume: tuning starts anew")
     return state
 
 
