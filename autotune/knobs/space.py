@@ -201,7 +201,8 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     if not own_batch and "batch_size" not in held:
         values["batch_size"] = tuple(batch_shares(*batches))
     if not own_batch and most < MAX_BATCH_FACTOR:
-        left_out.append(LeftOut("batch_size", 2 * batches[-1], BEYOND.format(context.noise_scale)))
+        beyond = context.baseline.global_batch * next(n for n in powers_of_two(MAX_BATCH_FACTOR) if n > most)
+        left_out.append(LeftOut("batch_size", beyond, BEYOND.format(context.noise_scale)))
     return Space(context, level, values, batches, tuple(left_out))
 
 

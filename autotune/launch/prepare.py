@@ -120,8 +120,8 @@ def prepare(script: Script, options: StartOptions) -> Launch:
         return _as_it_is(script, f"{AS_IT_IS}: {sentence}")
     named = options.level or os.environ.get(LEVEL)
     level = profile.checked_level(named, "--level" if options.level else LEVEL)
-    if not named and profile.unproven(level):
-        return _as_it_is(script, *said, f"{AS_IT_IS}: {profile.unproven(level)}")
+    if not named and (doubt := profile.unproven(level)):
+        return _as_it_is(script, *said, f"{AS_IT_IS}: {doubt}")
     if not named and options.processes is None and options.nodes == 1 and not profile.saves_time(level):
         return _as_it_is(script, *said, NOT_FELT.format(level))
     settings, notes = _settings(script, profile, level, options, inventory)
@@ -257,16 +257,16 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
     """
     named = options.profile or (os.environ.get(PROFILE) if options.task is None else None)
     if named:
-        found = registry.of_file(named, Here.on(inventory))
-        tuned = found.profile.target
+        match = registry.of_file(named, Here.on(inventory))
+        tuned = match.profile.target
         same = tuned.script is None or tuned.name in (script.name, options.task)
-        return found, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
-    lookup = registry.search(Here.on(inventory, options.task or script.name), script=script.path)
-    if lookup.match is not None:
-        return lookup.match, lookup.notes
+        return match, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
+    found = registry.search(Here.on(inventory, options.task or script.name), script=script.path)
+    if found.match is not None:
+        return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])
-    advice = "" if lookup.best else f" {words}, or take another task's: --target NAME"
-    raise UsageError("\n".join([f"{lookup.reason}{advice}", *lookup.notes]))
+    advice = "" if found.best else f" {words}, or take another task's: --target NAME"
+    raise UsageError("\n".join([f"{found.reason}{advice}", *found.notes]))
 
 
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:

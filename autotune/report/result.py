@@ -70,8 +70,8 @@ def to_apply(profile: Profile) -> bool:
 def whole_run(profile: Profile) -> str:
     """Return what the recommended level brings the whole run, in words; empty if that is not known."""
     run, step = profile.evidence.run, profile.level().speedup.value
-    known = run is not None and to_apply(profile) and not profile.unproven(profile.recommended)
-    gain = run.speedup(step) if run is not None and known else None
+    is_applied = to_apply(profile) and not profile.unproven(profile.recommended)
+    gain = run.speedup(step) if run is not None and is_applied else None
     if run is None or gain is None:
         return ""
     share, before, after = run.other_share or 0.0, run.seconds(), run.seconds(step)
@@ -271,8 +271,8 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
             return section("Apply", ["nothing to apply: keep your settings"])
         words = section("Apply", [f"nothing at {level}; {higher} is yours to choose:"])
         return [*words, f"  autotune run --level {higher} {with_profile}"]
-    if profile.unproven(level):
-        return section("Apply", [f"nothing: {profile.unproven(level)}"])
+    if why := profile.unproven(level):
+        return section("Apply", [f"nothing: {why}"])
     if level in profile.impossible():
         return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
     start = f"  autotune run {'' if felt else f'--level {level} '}{with_profile}"

@@ -85,8 +85,8 @@ def decide(
         name = asked
     elif asked:
         known.append(f"{_no_level(asked)}; using {name}")
-    if not asked and profile.unproven(name):
-        return Choice(notes=(f"training runs without a profile: {profile.unproven(name)}",))
+    if not asked and (why := profile.unproven(name)):
+        return Choice(notes=(f"training runs without a profile: {why}",))
     alone = world_size(environment) == 1
     wanted, grown = for_this_machine(profile, name, inventory) if alone else (profile.level(name).settings, ())
     settings, said = _as_started(wanted, environment, inventory)

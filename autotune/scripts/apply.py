@@ -201,11 +201,14 @@ class Applied:
         self.session.prepare(loader)
 
     def _resizes(self, loader: DataLoader[Any]) -> bool:
-        """Return True if ``loader`` has the batch that was tuned, and a model and a loader like those are here."""
+        """Return True if ``loader`` and its batch are like what was tuned, and a model of this process is, too. Trials
+        are what is tuned."""
         from autotune.runtime import fingerprints
 
-        if self._strict or loader.batch_size != self.order.baseline.batch_size:
-            return loader.batch_size == self.order.baseline.batch_size
+        if loader.batch_size != self.order.baseline.batch_size:
+            return False
+        if self._strict:
+            return True
         tuned = self.order.compared
         known = (fingerprints.of_model(model) in tuned.models for model in modules())
         return fingerprints.of_loader(loader) in tuned.loaders and any(known)

@@ -135,7 +135,8 @@ def recheck(work: Work) -> None:
     turns: list[dict[str, float]] = []
     for turn in rounds(contenders, count, seconds):
         turns.append(turn)
-        gains = {name: paired(counted(turns, choices, profile), name, BASELINE) for name in contenders}
+        rates = counted(turns, choices, profile)
+        gains = {name: paired(rates, name, BASELINE) for name in contenders}
         work.write(rounds=turns, gains={name: gain and gain.as_dict() for name, gain in gains.items()})
     if not turns:
         work.write(failed="no trainer came to its first round")

@@ -98,9 +98,10 @@ def listing(folder: Path) -> set[str]:
 
 
 def shared_memory() -> set[str]:
-    """Return what lies in shared memory and is of no running process: other tests make some too, and semaphores."""
+    """Return what lies in shared memory, without semaphores and without what other tests' processes have there."""
     names = {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "mpich_"))}
-    return {name for name in names if not os.path.exists(f"/proc/{name.split('_')[1]}")}
+    own = {str(pid) for pid in (os.getpid(), *process_tree.descendants(os.getpid()))}
+    return {name for name in names if name.split("_")[1] not in set(os.listdir("/proc")) - own}
 
 
 def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:

@@ -192,8 +192,7 @@ def test_a_launcher_that_is_not_there(say: Say, saved: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(elsewhere))
     monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
     said = say("run", "--profile", saved, "torchrun", "--nproc-per-node=2", "train.py")
-    assert said.code == 2
-    assert "torchrun: No such file or directory. Is its environment active?" in said.err
+    assert (said.code, "torchrun: No such file or directory. Is its environment active?" in said.err) == (2, True)
 
 
 LINE = ("torchrun", "--standalone", "--nproc-per-node=2", "train.py", "--nnodes", "3")
@@ -234,9 +233,7 @@ def test_one_process_finds_what_torchrun_sets(say: Say, elsewhere: Path, machine
     assert "it is started as torchrun starts one process" in said.err
 
 
-def test_what_an_interrupted_run_has_not_proven_is_applied_by_name_only(
-    say: Say, elsewhere: Path, machine: Inventory
-) -> None:
+def test_unproven_settings_are_applied_by_name_only(say: Say, elsewhere: Path, machine: Inventory) -> None:
     saved = profiles.read(written_for_torchrun(Settings(threads=1, batch_size=64), elsewhere, machine))
     levels = {name: replace(level, proven=False) for name, level in saved.levels.items()}
     partial = replace(saved, levels=levels, evidence=replace(saved.evidence, partial=True))

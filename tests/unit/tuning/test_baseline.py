@@ -40,7 +40,7 @@ from tests.doubles.fake_bench import empty
     ],
     ids=["out of memory", "N01: the user's own error", "NaN", "hung", "no time"],
 )
-def test_else_the_run_ends(outcome: Outcome, error: type[AutotuneError], words: str) -> None:
+def test_if_own_settings_do_not_run_tuning_ends(outcome: Outcome, error: type[AutotuneError], words: str) -> None:
     with pytest.raises(error, match=words) as ended:
         of_own_settings(outcome)
     assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
