@@ -58,7 +58,7 @@ def exported(path: Path, level: str | None, to: str) -> str:
         f"level {name} of {path} ({profile.target.name}): {TARGETS[to][0]}",
         *grown,
         *notes,
-        *filter(None, [batch_note(profile, profile.levels[name])]),
+        *filter(None, [profile.unproven(name), batch_note(profile, profile.levels[name])]),
     ]
     return text(to, plan_of(settings, profile.target.device, inventory), head)
 
