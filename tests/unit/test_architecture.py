@@ -84,8 +84,7 @@ class Import:
 def source_files() -> dict[str, Path]:
     """Return ``{module: file}`` of everything that ships."""
     files = [*ROOT.glob("autotune/**/*.py"), *ROOT.glob("tune.py")]
-    linked = {f"autotune.{_module(path)}": path for path in sorted(ROOT.glob("probes/**/*.py"))}
-    return {_module(path): path for path in sorted(files)} | linked
+    return {_module(path): path for path in sorted(files)}
 
 
 def _module(path: Path) -> str:
@@ -255,9 +254,10 @@ def test_there_is_no_kitchen_drawer() -> None:
     assert not [module for module in FILES if module.rpartition(".")[2] in drawers]
 
 
-def test_the_probes_have_one_name() -> None:
-    """They lie at the top of the project and are imported as ``autotune.probes``, by a link (docs/decisions/014)."""
-    assert (ROOT / "autotune" / "probes").readlink() == Path("../probes")
-    assert not [
-        (module, use) for module in FILES for use in imports(module) if use.target.partition(".")[0] == "probes"
-    ]
+def test_the_link_at_the_top_is_for_people() -> None:
+    """A checkout without links works: nothing imports ``probes``."""
+    every = [*FILES.values(), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("docs/*.py")]
+    nodes = [(path, node) for path in every for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    named = [(path, node.module or "") for path, node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    named += [(path, alias.name) for path, node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    assert not [path for path, name in named if name.partition(".")[0] == "probes"]
