@@ -14,7 +14,6 @@ from autotune.knobs.stated import baseline_settings
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
-from autotune.report.notes import load_note
 from autotune.stats.proof import Round, compare
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
@@ -22,6 +21,7 @@ from autotune.trial.target import Script, Target
 from autotune.tuning.baseline import of_own_settings
 from autotune.tuning.events import Observer
 from autotune.tuning.machine import Neighbours, same_cpus
+from autotune.tuning.notes import load_note
 from autotune.tuning.runner import check_not_a_rank, open_runner
 
 MEASURED_BY = "autotune.inspect.parts:parts"

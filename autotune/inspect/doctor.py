@@ -11,10 +11,10 @@ from autotune.probes import switches
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
-from autotune.report.notes import named
 from autotune.stats.load import Load
 from autotune.trial import paths
 from autotune.tuning.machine import Neighbours
+from autotune.tuning.notes import named
 
 LOOK_SECONDS = 1.0
 """Seconds for which the CPU time of other processes is measured."""

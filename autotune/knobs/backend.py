@@ -18,7 +18,7 @@ class BackendRow:
         name: as ``init_process_group`` takes it.
         launcher: what starts the processes: ``torchrun`` or `MPIEXEC`.
         module: Python module that must be imported first to register it, or None. Scripts then start through
-            ``autotune.runtime.entry``, which imports it and puts it in the place of the backend that they name.
+            ``autotune.scripts.entry``, which imports it and puts it in the place of the backend that they name.
         interface_variable: variable that names the network interface; set to the loopback for one machine, since a
             host name that does not resolve would stop it (pytorch/pytorch#74316). None if the backend needs none.
         waits_busily: a process that waits for the others keeps its core: every thread needs one of its own.

@@ -1,4 +1,4 @@
-"""What people state of their settings: ``CURRENT`` of a task file, and the knobs that they fix with ``--fix``."""
+"""What people state: ``CURRENT`` of a task file, knobs that they fix with ``--fix``, and their OMP_NUM_THREADS."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     if processes > 1:
         defaults["backend"] = USUAL_BACKEND[task.device]
     return Settings(**(defaults | current), batch_size=batch // processes)
+
+
+def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+    """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's choice."""
+    written = environment.get("OMP_NUM_THREADS", "").strip()
+    threads = int(written) if written.isascii() and written.isdecimal() else 0
+    by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
+    if threads in (0, settings.threads) or by_torchrun:
+        return settings, ()
+    note = f"OMP_NUM_THREADS={written} is kept; the profile would use {settings.threads} threads"
+    return settings.but(threads=threads), (note,)
 
 
 def no_knob(written: str, name: str) -> str:

@@ -17,12 +17,12 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.threads import OMP_WAIT_POLICY, own_waiting
 from autotune.probes.facts import Inventory
 
-ENTRY = "autotune.runtime.entry"
+ENTRY = "autotune.scripts.entry"
 """Module that runs a script on a backend that PyTorch does not have, or with settings applied to it."""
 BINDER = ("-m", "autotune.knobs.binding")
 """Runs the module that binds a process before it becomes the script."""
 
-TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"
+TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.scripts.entry.torchrun"
 """PyTorch's own, and one that leaves with the exit status of the process that failed."""
 STANDALONE = ("--standalone", "--local-addr=127.0.0.1")
 """By default torchrun uses the host name as rendezvous, which need not resolve."""
@@ -178,14 +178,3 @@ def without_mpi_job(settings: Settings, env: Mapping[str, str]) -> dict[str, str
 
 def _without(env: Mapping[str, str], names: Sequence[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in names and not name.startswith(prefixes)}
-
-
-def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-    """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's choice."""
-    written = environment.get("OMP_NUM_THREADS", "").strip()
-    threads = int(written) if written.isascii() and written.isdecimal() else 0
-    by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
-    if threads in (0, settings.threads) or by_torchrun:
-        return settings, ()
-    note = f"OMP_NUM_THREADS={written} is kept; the profile would use {settings.threads} threads"
-    return settings.but(threads=threads), (note,)

@@ -17,12 +17,12 @@ from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, BackendRow
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
+from autotune.knobs.stated import own_threads
 from autotune.launch.command import (
     BINDER,
     OUR_TORCHRUN,
     command,
     environment,
-    own_threads,
     system_tools,
     without_mpi_job,
 )
@@ -35,8 +35,8 @@ from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, Match
-from autotune.runtime.entry import startup, torchrun
 from autotune.scripts.apply import Order, SharedBatch
+from autotune.scripts.entry import startup, torchrun
 from autotune.trial.target import Script
 
 AS_IT_IS = "the script starts as it is"

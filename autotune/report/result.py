@@ -20,8 +20,8 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import LevelResult, Profile
 from autotune.report import formatting
 from autotune.report.formatting import WIDTH, section
-from autotune.report.notes import load_note
 from autotune.stats.load import QUIET, Load
+from autotune.tuning.notes import load_note
 
 HEIGHT = 40
 NO_GAIN = "no gain: keep your settings"

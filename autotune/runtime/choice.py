@@ -17,8 +17,8 @@ from autotune.knobs.binding import plan_of
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import BY_NAME, Settings
+from autotune.knobs.stated import own_threads
 from autotune.knobs.task_facts import Fingerprint
-from autotune.launch.command import own_threads
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Inventory, ResourceLimits, Software
 from autotune.probes.system import System

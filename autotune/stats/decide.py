@@ -26,7 +26,7 @@ class LevelVerdict(str, Enum):
 
 
 class Reason(str, Enum):
-    """Why a level has no gain of its own. `autotune.report.notes` has the words."""
+    """Why a level has no gain of its own. `autotune.tuning.notes` has the words."""
 
     NONE = ""
     SAME = "same"

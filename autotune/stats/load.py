@@ -40,7 +40,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Load:
-    """CPU time that others took while a run measured. `autotune.report.notes` puts it in words.
+    """CPU time that others took while a run measured. `autotune.tuning.notes` puts it in words.
 
     Attributes:
         taken: processors that all other processes kept busy on average, short ones included.

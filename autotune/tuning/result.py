@@ -21,10 +21,10 @@ from autotune.profiles.format import (
     machine_type,
     versions,
 )
-from autotune.report import notes
 from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason, decide
 from autotune.stats.proof import BASELINE, CONFIDENCE, Proof, compare
+from autotune.tuning import notes
 from autotune.tuning.state import RunState
 from autotune.version import VERSION
 

@@ -24,7 +24,6 @@ from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, machine_type
-from autotune.report import notes
 from autotune.search.planner import Planner
 from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.whole_run import WholeRun
@@ -32,6 +31,7 @@ from autotune.trial.parent.judge import check_memory
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target, recognise_target
+from autotune.tuning import notes
 from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore

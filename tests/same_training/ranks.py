@@ -18,7 +18,7 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.runtime.entry.torchrun import free_port
+from autotune.scripts.entry.torchrun import free_port
 from tests.same_training import outcome
 from tests.same_training.case import BATCH_NORM, WORLDS, Case
 from tests.same_training.legal import refused_by_tuner

@@ -65,7 +65,7 @@ def _run_all(folder: Path, port: int, first: int, step: int) -> None:
 
 
 def join(store: dist.Store, rank: int, size: int, number: int) -> None:
-    """One group from case ``number`` on: of MPI under mpiexec (see `autotune.runtime.entry`), else of gloo."""
+    """One group from case ``number`` on: of MPI under mpiexec (see `autotune.scripts.entry`), else of gloo."""
     if "PMI_SIZE" in os.environ:
         dist.init_process_group("mpi")
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runtime.entry.torchrun import free_port
+from autotune.scripts.entry.torchrun import free_port
 from tests.processes.runtime.test_two_ranks import ROOT, by_gloo
 
 SCRIPT = """

@@ -22,7 +22,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 class Layer:
     """One layer of the project: it may import itself and the layers below it.
 
-    Names are relative to ``autotune``; ``name*`` is a package with all that is in it. ``libraries`` are those beside
+    Names are relative to ``autotune``; that of a folder stands for all files in it. ``libraries`` are those beside
     the standard one; ``never`` is what the layers below would allow. ``prints``: text may go out from here.
     """
 
@@ -34,38 +34,24 @@ class Layer:
 
 IMPURE = "os time random subprocess logging"
 
-# Lowest first. Of several rows that name a module, the first that names it without a star counts, else the first.
+# Lowest first: one row a folder; files of no folder are in the first and in the last two.
 # fmt: off
 LAYERS = (
     Layer("linux errors durations version environment decoding"),
-    Layer("probes*",         "psutil pynvml platformdirs torch numpy", never="linux errors durations"),
-    Layer("probes.torch_facts", "torch",                               prints=True),
-    Layer("knobs*",          "torch",                                  never="subprocess logging"),
-    Layer("stats*",          "",                                       never=f"{IMPURE} probes"),
-    Layer("profiles*",       "yaml platformdirs fsspec",               never="subprocess torch"),
-    Layer("launch.command launch", "",              never="subprocess torch"),
-    Layer("runtime*",        "torch numpy mpi4py",                     never="subprocess"),
-    Layer("runtime.session", "torch numpy",                            never="subprocess", prints=True),
-    Layer("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
-    Layer("runtime.entry*",  "torch",                                  never="subprocess", prints=True),
-    Layer("inspect.verdict", "",                                       never=f"{IMPURE} trial runtime"),
-    Layer("trial*",          "torch numpy psutil",         never="profiles launch", prints=True),
-    Layer("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
-    Layer("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
-    Layer("report.notes",    "",                                       never=IMPURE),
-    Layer("inspect.parts inspect.step_clock inspect.epoch_end inspect.noise_scale inspect", "torch",
-          never="subprocess"),
-    Layer("tuning.baseline tuning.events tuning.options tuning.machine tuning.runner tuning.state tuning", "filelock",
-         never="torch subprocess logging"),
-    Layer("inspect*",        "",                                       never="torch subprocess logging"),
-    Layer("tuning*",         "filelock",                               never="torch subprocess logging"),
-    Layer("launch*",         "yaml",                                    never="torch"),
-    Layer("report*",         "rich plotly",                            never=f"{IMPURE} torch", prints=True),
-    Layer("report.live",     "rich"),
-    Layer("export*",         "",                                       never=f"{IMPURE} torch"),
-    Layer("cli_parsing cli_profiles cli __main__", "typer click rich",          never="torch", prints=True),
-    Layer("autotune",        "torch"),
-    Layer("tune"),
+    Layer("probes",   "psutil pynvml platformdirs torch numpy", never="linux errors durations", prints=True),
+    Layer("knobs",    "torch",                                  never="subprocess logging"),
+    Layer("stats",    "",                                       never=f"{IMPURE} probes"),
+    Layer("profiles", "yaml platformdirs fsspec",               never="subprocess torch"),
+    Layer("runtime",  "torch numpy mpi4py",                     never="subprocess", prints=True),
+    Layer("scripts",  "torch numpy",                            never="subprocess profiles", prints=True),
+    Layer("trial",    "torch numpy psutil",                     never="profiles", prints=True),
+    Layer("search",   "optuna numpy",                           never="subprocess time trial runtime scripts"),
+    Layer("launch",   "yaml",                                   never="torch"),
+    Layer("tuning",   "filelock",                               never="torch subprocess logging"),
+    Layer("inspect",  "torch",                                  never="subprocess logging"),
+    Layer("report",   "rich plotly",                            never="os subprocess logging torch", prints=True),
+    Layer("export cli_parsing cli_profiles cli __main__", "typer click rich", never="torch", prints=True),
+    Layer("autotune tune", "torch"),
 )
 # fmt: on
 HEAVY = "torch optuna rich plotly fsspec"
@@ -139,25 +125,13 @@ def short(module: str) -> str:
     return module.removeprefix("autotune.")
 
 
-def names(row: Layer, module: str, *, exactly: bool) -> bool:
-    """Return True if ``row`` names ``module``, by its own name or by that of its package."""
-    for word in row.modules.split():
-        if word.endswith("*") and not exactly and f"{short(module)}.".startswith(f"{word[:-1]}."):
-            return True
-        if word == short(module) and exactly:
-            return True
-    return False
-
-
 @functools.cache
 def layer(module: str) -> int:
-    """Return the number of the row of ``module``: the longest name that fits."""
-    for number, row in enumerate(LAYERS):
-        if names(row, module, exactly=True):
-            return number
-    fitting = [number for number, row in enumerate(LAYERS) if names(row, module, exactly=False)]
+    """Return the number of the row that names the folder of ``module``, or the module itself."""
+    folder = short(module).partition(".")[0]
+    fitting = [number for number, row in enumerate(LAYERS) if folder in row.modules.split()]
     assert fitting, f"{module} belongs to no layer: add a row to the table"
-    return max(fitting, key=lambda number: len(LAYERS[number].modules.split("*")[0]))
+    return fitting[0]
 
 
 def complaint(module: str, target: str) -> str | None:

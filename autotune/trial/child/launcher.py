@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from autotune.decoding import decoded
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import VARIABLE, bind_by_plan
-from autotune.runtime.entry import as_main, torchrun
+from autotune.scripts.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror

@@ -31,11 +31,11 @@ from torch.utils.data import DataLoader
 
 from autotune.decoding import decoded
 from autotune.knobs.task_facts import TaskFacts
-from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.sharing import Passing
 from autotune.scripts import adapters
 from autotune.scripts.apply import models_trained_by
+from autotune.scripts.entry import as_main, torchrun
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts

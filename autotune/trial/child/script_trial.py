@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 
 from autotune.knobs.allocator import raise_mmap_threshold
 from autotune.knobs.task_facts import TaskFacts
-from autotune.runtime.entry import as_main
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.processes import agreed, of_rank_zero
 from autotune.runtime.sharing import Passing
 from autotune.scripts.apply import Applied, Order, SharedBatch, models_trained_by
+from autotune.scripts.entry import as_main
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run

@@ -18,8 +18,8 @@ from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.runtime import processes
-from autotune.runtime.entry.torchrun import free_port
 from autotune.runtime.session import Session
+from autotune.scripts.entry.torchrun import free_port
 from tests.processes.runtime.scenes import SCENES
 
 pytestmark = pytest.mark.torch

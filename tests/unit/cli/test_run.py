@@ -16,7 +16,7 @@ from autotune.launch.prepare import StartOptions, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
-from autotune.runtime.entry import startup
+from autotune.scripts.entry import startup
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, started_script
 from benchmarks.simulation.simulator import inventory
@@ -152,7 +152,7 @@ def test_one_script_is_started_without_an_interpreter_in_between(
     launch = prepare(started_script("train.py", ["--lr", "1"]), StartOptions(profile=saved))
     assert launch.command == [sys.executable, "train.py", "--lr", "1"]
     assert launch.binds
-    assert all(words in launch.shell() for words in ("taskset", "-m autotune.runtime.entry gloo train.py --lr 1"))
+    assert all(words in launch.shell() for words in ("taskset", "-m autotune.scripts.entry gloo train.py --lr 1"))
     assert startup.FOLDER not in launch.shell()
     environment = dict(launch.environment)
     assert startup.unmark(environment) == "gloo"
@@ -259,7 +259,7 @@ def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
         words[1:1] = ["--level", "amp"]
     else:
         monkeypatch.setenv("AUTOTUNE_LEVEL", "amp")
-    assert "autotune.runtime.entry" in say(*words).out
+    assert "autotune.scripts.entry" in say(*words).out
 
 
 @pytest.mark.usefixtures("machine")

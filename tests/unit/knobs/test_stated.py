@@ -15,6 +15,7 @@ from autotune.knobs.stated import (
     check_fixed,
     check_fixed_for,
     check_fixed_on,
+    own_threads,
     read_fixed,
 )
 from autotune.knobs.task_facts import LeftOut, TaskFacts
@@ -175,3 +176,17 @@ class TestCheckPins:
         with pytest.raises(UsageError, match="--fix num_workers=2: no loader was seen"):
             check_fixed_for(task, OWN, {"num_workers": 2})
         check_fixed_for(task, OWN, {"num_workers": 0, "threads": 2, "batch_size": OWN.batch_size})
+
+
+@pytest.mark.parametrize(
+    ("words", "threads"),
+    [
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        *(({"OMP_NUM_THREADS": other}, 4) for other in ("4", "3,2", "x")),
+        ({}, 4),
+        ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 4),
+    ],
+)
+def test_torchruns_own_default_is_not_the_users_word(words: dict[str, str], threads: int) -> None:
+    settings, notes = own_threads(Settings(threads=4), words)
+    assert (settings.threads, len(notes)) == (threads, threads != 4)

@@ -16,7 +16,6 @@ from autotune.launch.command import (
     check_slurm,
     command,
     environment,
-    own_threads,
     scrub,
     system_tools,
 )
@@ -34,7 +33,7 @@ LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (
 
 TORCHRUN = "py -m torch.distributed.run --standalone --local-addr=127.0.0.1 --nproc-per-node=2"
 SEVERAL = "py -m torch.distributed.run --nnodes=2"
-ENTRY = "-m autotune.runtime.entry"
+ENTRY = "-m autotune.scripts.entry"
 BINDING = "py -m autotune.knobs.binding"
 OURS = ["py", *BINDER]
 TWO = Settings(processes=2, threads=4)
@@ -122,20 +121,6 @@ def test_the_users_threads_win_and_are_named(
     assert [note.partition(" is yours and stays")[0] for note in found.kept] == [
         f"{name}={base[name]}" for name in kept
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "threads"),
-    [
-        ({"OMP_NUM_THREADS": "3"}, 3),
-        *(({"OMP_NUM_THREADS": other}, 4) for other in ("4", "3,2", "x")),
-        ({}, 4),
-        ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 4),
-    ],
-)
-def test_torchruns_own_default_is_not_the_users_word(words: dict[str, str], threads: int) -> None:
-    settings, notes = own_threads(TWO, words)
-    assert (settings.threads, len(notes)) == (threads, threads != 4)
 
 
 @pytest.mark.parametrize(

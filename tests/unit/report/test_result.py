@@ -12,11 +12,11 @@ from autotune.knobs.knob import LESS, MORE, Knob
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.profiles.format import Profile
 from autotune.report import result
-from autotune.report.notes import load_note
 from autotune.report.result import CANNOT_TELL, NO_GAIN, changed, recommended, verdict
 from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import Proof
 from autotune.stats.whole_run import WholeRun
+from autotune.tuning.notes import load_note
 from tests.doubles import results as records
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -12,10 +12,10 @@ import pytest
 
 from autotune.errors import MachineChanged, NothingUsable
 from autotune.probes.system import System
-from autotune.report.notes import BUSY, load_note
 from autotune.stats.load import Load, Neighbour
 from autotune.tuning import machine as tuning
 from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
+from autotune.tuning.notes import BUSY, load_note
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.proc import TUNER, ProcTree, Row
 

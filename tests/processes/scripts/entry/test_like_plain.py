@@ -17,7 +17,7 @@ import pytest
 from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from tests.processes.runtime.entry.endings import DEEP, ORDERLY, UNDER_MPI
+from tests.processes.scripts.entry.endings import DEEP, ORDERLY, UNDER_MPI
 
 ROOT = Path(__file__).resolve().parents[4]
 PROBE = Path(__file__).with_name("probe_script.py")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.report import notes
-from autotune.report.notes import BUSY
 from autotune.stats.decide import Answer, Reason
 from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import IDENTITY, Proof
+from autotune.tuning import notes
+from autotune.tuning.notes import BUSY
 
 PYTHON = Neighbour(123, "python", 0, 0.91)
 MAKE = Neighbour(7, "make", 19, 0.3)

@@ -13,8 +13,8 @@ from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.launch.command import ENTRY
-from autotune.runtime.entry import startup
 from autotune.scripts.apply import Order
+from autotune.scripts.entry import startup
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -1,6 +1,6 @@
 """Start torchrun, and leave with the exit status of the process that failed first: torchrun itself leaves with 1.
 
-    python -m autotune.runtime.entry.torchrun OPTIONS train.py ARGS
+    python -m autotune.scripts.entry.torchrun OPTIONS train.py ARGS
 
 Here is also what processes find when torchrun has started them, for those who start processes in its place.
 """

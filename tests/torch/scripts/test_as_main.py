@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.runtime.entry import as_main
+from autotune.scripts.entry import as_main
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Python imports this while it starts. See `autotune.runtime.entry.startup`."""
+"""Python imports this while it starts. See `autotune.scripts.entry.startup`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _prepare(folder: str) -> None:
     sys.path_importer_cache.pop(folder, None)
     sys.path.append(os.path.abspath(os.path.join(folder, *[os.pardir] * 4)))  # a checkout may be on no path
     try:
-        from autotune.runtime.entry import startup
+        from autotune.scripts.entry import startup
     finally:
         sys.path.pop()
     backend = startup.unmark(os.environ)

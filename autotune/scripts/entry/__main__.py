@@ -1,7 +1,7 @@
 """Run an unchanged training script on a backend that its ``init_process_group`` does not name, or with settings.
 
-    mpiexec -n 2 python -m autotune.runtime.entry mpi train.py ARGS
-    torchrun --nproc-per-node=2 -m autotune.runtime.entry ccl train.py ARGS
+    mpiexec -n 2 python -m autotune.scripts.entry mpi train.py ARGS
+    torchrun --nproc-per-node=2 -m autotune.scripts.entry ccl train.py ARGS
 
 `autotune run` uses this for several processes, and for MPI; one process it starts directly. Without MPI this process
 becomes just what ``python train.py ARGS`` starts (`startup`). Under mpiexec the script finds the variables that
@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.runtime.entry import as_main, startup
-from autotune.runtime.entry.torchrun import free_port
+from autotune.scripts.entry import as_main, startup
+from autotune.scripts.entry.torchrun import free_port
 
 
 def main(arguments: list[str]) -> None:
