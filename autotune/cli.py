@@ -90,7 +90,7 @@ def tune(
     wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory that training steps may hold, such as 8g.")] = None,
     max_gpu_memory: Annotated[
-        str | None, typer.Option(help="Memory of each GPU that it may hold, such as 20g.")
+        str | None, typer.Option(help="Largest GPU memory that training may use, for each GPU: 20g.")
     ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Fix a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
@@ -137,7 +137,7 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
 
     with live_view(options.seconds(), started) as observe:
         result = run.run(target, options, observe, started)
-    script = shlex.join(target.line or target.words) if isinstance(target, Script) else "train.py"
+    script = shlex.join(target.line or target.words) if isinstance(target, Script) else words.OWN_SCRIPT
     say(words.text(result.profile, result.inventory, result.path, result.load, script=script))
     if result.note:
         say(f"{result.note}\nThe profile is in {result.path}.")

@@ -157,7 +157,7 @@ def match(
     if best is None:
         notes.insert(0, found.reason)
     elif best.verdict in APPLIED:
-        wanted, grown = for_this_machine(best.profile, best.profile.recommended, machine)
+        wanted, grown = for_this_machine(best.profile, best.profile.default_level, machine)
         notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes]
     print(words.matched(best, notes))
     if best is None or best.verdict not in APPLIED:

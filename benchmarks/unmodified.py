@@ -216,7 +216,7 @@ def run_of(done: Finished) -> Run:
 def forecast(profile: Profile) -> float | None:
     """Return how many times as fast ``profile`` says the whole run is under ``autotune run``; None if it does not."""
     result, run = profile.level(), profile.evidence.run
-    applied = result.settings != profile.baseline and profile.saves_time(profile.recommended)
+    applied = result.settings != profile.baseline and profile.saves_time(profile.default_level)
     return run.speedup(result.speedup.value if applied else 1.0) if run is not None and run.steps else None
 
 
@@ -251,10 +251,9 @@ def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -
             _started([*script.plain, *script.short], folder)
             begun = time.perf_counter()
             profile = tune(script, budget, folder)
-            seconds, level = time.perf_counter() - begun, str(profile["recommended"])
-            speedup = profile["levels"][level]["speedup"]
-            claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
-            expected = forecast(read(Path(profile["path"])))
+            seconds, found = time.perf_counter() - begun, read(Path(profile["path"]))
+            level, speedup, expected = found.recommended, found.level().speedup, forecast(found)
+            claim = Ratio(speedup.value, speedup.low, speedup.high)
             row = Row(script.name, seconds, level, claim, forecast=expected, profile=profile)
             tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line, *arguments]
             for number in range(pairs):

@@ -32,13 +32,13 @@ class Finding:
     Attributes:
         name: a short key for scripts.
         what: the problem, in one sentence.
-        mend: the command that fixes it, or what to do.
+        fix: the command that fixes it, or what to do.
         gain: what that would bring, as far as it is known.
     """
 
     name: str
     what: str
-    mend: str
+    fix: str
     gain: str = UNKNOWN
 
 
@@ -128,8 +128,8 @@ def _switches(nodes: int, power: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
     for note in power:
         battery = "battery" in note
-        mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
-        yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
+        fix = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
+        yield Finding("battery" if battery else "governor", note.rstrip("."), fix)
 
 
 def _memory(inventory: Inventory) -> Iterator[Finding]:

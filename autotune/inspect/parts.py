@@ -4,70 +4,50 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import statistics
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from typing import Any
 
-import torch
 from torch.profiler import profile
 
 from autotune.inspect.step_clock import StackSampler, step_clock
-from autotune.inspect.verdict import KINDS, Bound, Inspection, Part
+from autotune.inspect.verdict import OPERATOR_BOUNDS, Bound, Inspection, Part
 from autotune.trial import process_tree
-from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
+from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps
 
 BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
 CLOCK_SHARE = 0.7
 """Of the trial's time; the rest is for the profiler."""
 PROFILED_SECONDS, MOST_PROFILED = 0.1, 3
-CHAIN, TRIES = 200, 3
 BUSY = 0.6
 """A process that runs for at least this share of the time computes; others wait, but not for a CPU."""
 FROM_STORAGE = 2**12
 """A loader that waits counts as waiting for storage if it reads at least this many bytes per batch."""
-EXPLAINS = 0.25
-"""Computing, or memory traffic, bounds an operator if it takes this share of its time at the machine's rate."""
-FRESH = 2**20
-"""For tensors of at least this many bytes, glibc may get memory from the kernel in each step, and give it back."""
-ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
-"""Rows of a matrix product, and bytes of a copy, that measure the machine's rates."""
+CALL_SECONDS = 1.5e-5
+"""A call that takes no longer than this under the profiler takes the time whatever it computes."""
+INTENSITY = 16
+"""Operations per value read or written, from which on computing takes longer than memory traffic: machines compute 5 to
+100 in the time of one (the roofline model: Williams, Waterman, Patterson 2009)."""
+BYTES = 4
+"""Of a value."""
 OTHERS = ("Optimizer.", "enumerate(DataLoader)")
 """Prefixes of the profiler's names for what the update and the loader call."""
 UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
 """Parts of names of operators that compute, though the profiler counts no operations for them."""
+SHOWN = 3
+"""Operators that are named."""
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
     """Measure a warm ``loop``, whose steps take ``pace`` seconds; return its `Inspection` as plain data. All ranks do
     the same; rank 0's counts."""
     found = yield from _clocked(loop, pace, CLOCK_SHARE * loop.spec.max_seconds)
-    rates = _machine_rates(loop)
     loop.goes_on()
-    operators = yield from _profiled(loop, pace)
-    return asdict(replace(found, roofline=roofline(operators, rates)))
-
-
-@dataclass
-class Operator:
-    """All calls of an operator with one set of input shapes in one step, under PyTorch's profiler.
-
-    Attributes:
-        seconds: its own, without the operators that it calls.
-        flops: operations of matrix products and convolutions; 0 for all others.
-        bytes: read and written.
-        fresh: bytes of large new tensors, whose pages the kernel may have to clear.
-    """
-
-    name: str
-    calls: float = 0.0
-    seconds: float = 0.0
-    flops: float = 0.0
-    bytes: float = 0.0
-    fresh: float = 0.0
+    uses, operators = yield from _profiled(loop, pace)
+    return asdict(replace(found, uses=uses, operators=operators))
 
 
 def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspection]:
@@ -109,108 +89,41 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
     return ran, waited, read
 
 
-def _profiled(loop: MeasuredLoop, pace: float) -> Steps[list[Operator]]:
-    """Return the operators of a step's passes by PyTorch's profiler."""
+def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[dict[Bound, float], dict[str, float]]]:
+    """Run steps under PyTorch's profiler. Return the seconds of the passes of one step by `OPERATOR_BOUNDS`, and those
+    of the operators that take most of them."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
-    with _profile() as profiler:
-        began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        wall = yield from loop.timed(steps)
-        running = min(1.0, (time.thread_time() - began) / wall)
-        cleared = resource.getpagesize() * (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
+    with profile(record_shapes=True, with_flops=True, profile_memory=True) as profiler:
+        yield from loop.timed(steps)
     loop.goes_on()
-    size = 2 if loop.spec.settings.precision in ("bf16", "fp16") else 4
-    found: dict[tuple[Any, ...], Operator] = {}
+    calls: defaultdict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for event in profiler.events():
-        if "::" not in event.name or event.name.startswith("autograd::"):
-            continue
-        shapes = tuple(tuple(shape) for shape in event.input_shapes or () if shape and isinstance(shape[0], int))
-        key = event.name, shapes, _is_called_by(event, OTHERS)
-        allocated = event.self_cpu_memory_usage + event.self_device_memory_usage
-        own = found.setdefault(key, Operator(event.name))
-        # The profiler's time on a CPU goes on while the thread has none.
-        micros = max(running * event.self_cpu_time_total, event.self_device_time_total)
-        own.calls += 1 / steps
-        own.seconds += micros / 1e6 / steps
-        own.flops += (event.flops or 0) / steps
-        own.bytes += (max(0, allocated) + size * sum(map(math.prod, shapes))) / steps
-        own.fresh += (allocated if allocated >= FRESH else 0) / steps
-    share = min(1.0, cleared / steps / max(1.0, sum(each.fresh for each in found.values())))
-    for each in found.values():
-        each.fresh *= share
-    return [each for (_, _, elsewhere), each in found.items() if not elsewhere]
+        if "::" in event.name and not event.name.startswith("autograd::") and not _is_called_by(event, OTHERS):
+            calls[event.name, str(event.input_shapes)].append(event)
+    uses, operators = dict.fromkeys(OPERATOR_BOUNDS, 0.0), defaultdict[str, float](float)
+    for (name, _), events in calls.items():
+        usual = statistics.median(map(_seconds, events))  # the thread may have lost its CPU in some
+        uses[use(events[0], usual)] += usual * len(events) / steps
+        operators[name] += usual * len(events) / steps
+    most = sorted(operators, key=lambda name: -operators[name])[:SHOWN]
+    return uses, {name: operators[name] for name in most}
 
 
-def _profile() -> profile:
-    return profile(record_shapes=True, with_flops=True, profile_memory=True)
+def use(event: Any, seconds: float) -> Bound:
+    """Return what an operator takes the ``seconds`` of a call for, by an event of PyTorch's profiler."""
+    if seconds <= CALL_SECONDS:
+        return Bound.OVERHEAD
+    shapes = [shape for shape in event.input_shapes or () if shape and isinstance(shape[0], int)]
+    written = max(0, event.self_cpu_memory_usage + event.self_device_memory_usage) / BYTES
+    intense = (event.flops or 0) >= INTENSITY * max(1.0, written + sum(map(math.prod, shapes)))
+    return Bound.COMPUTE if intense or any(name in event.name for name in UNCOUNTED) else Bound.MEMORY
+
+
+def _seconds(event: Any) -> float:
+    return float(max(event.self_cpu_time_total, event.self_device_time_total)) / 1e6
 
 
 def _is_called_by(event: Any, names: tuple[str, ...]) -> bool:
     while event is not None and not event.name.startswith(names):
         event = event.cpu_parent
     return event is not None
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Rates that this machine reaches with the threads of the trial.
-
-    Attributes:
-        call_seconds: that the profiler shows for an operator with nothing to compute.
-        flops: operations per second of a large matrix product.
-        copied: bytes per second that a copy reads and writes.
-        cleared: bytes per second of new memory that are written for the first time.
-    """
-
-    call_seconds: float
-    flops: float
-    copied: float
-    cleared: float
-
-
-def roofline(operators: Iterable[Operator], rates: Rates) -> dict[str, float]:
-    """Return seconds of ``operators`` of the passes of one step, by `KINDS`, on a machine with these ``rates``."""
-    seconds = dict.fromkeys(KINDS, 0.0)
-    for each in operators:
-        calling = min(each.seconds, each.calls * rates.call_seconds)
-        uncounted = any(name in each.name for name in UNCOUNTED)
-        computing = each.seconds if uncounted else each.flops / rates.flops
-        traffic = each.bytes / rates.copied + each.fresh / rates.cleared
-        kind = "compute" if computing >= traffic else "bandwidth"
-        if max(computing, traffic) < EXPLAINS * each.seconds:
-            kind = "other"
-        if max(computing, traffic) < calling:  # so small that the call explains the rest, too
-            kind = "overhead"
-        seconds["overhead"] += calling
-        seconds[kind] += each.seconds - calling
-    return seconds
-
-
-@torch.no_grad()
-def _machine_rates(loop: MeasuredLoop) -> Rates:
-    """Measure the machine in a fraction of a second."""
-    device = loop.session.device
-    kind = torch.bfloat16 if loop.spec.settings.precision == "bf16" else torch.float32
-    rows, count = ROWS[device.type], COPIED[device.type]
-    matrix = torch.ones(rows, rows, dtype=kind, device=device)
-    source, target = (torch.zeros(count, dtype=torch.uint8, device=device) for _ in range(2))
-    with _profile() as profiler:
-        value = factor = torch.ones(1)
-        for _ in range(CHAIN):
-            value = value * factor
-    calls = (event.self_cpu_time_total for event in profiler.events() if event.name == "aten::mul")
-
-    def fastest(work: Callable[[], Any]) -> float:
-        seconds = []
-        for _ in range(TRIES):
-            began = time.perf_counter()
-            work()
-            synchronize(device)
-            seconds.append(time.perf_counter() - began)
-        return min(seconds)
-
-    return Rates(
-        call_seconds=statistics.median(calls) / 1e6,
-        flops=2 * rows**3 / fastest(lambda: matrix @ matrix),
-        copied=2 * count / fastest(lambda: target.copy_(source)),
-        cleared=count / fastest(source.clone),
-    )

@@ -36,16 +36,17 @@ class Part(str, Enum):
     """A part of the step, or another cause of its length: what a bound is about."""
 
     LOADER = "loader"
-    UPDATE = "update"
-    GRADIENT_SYNC = "exchange"
+    UPDATE = "optimizer"
+    GRADIENT_SYNC = "gradient_sync"
     LOOP = "loop"
     """The user's own code between the other parts."""
-    PASSES = "passes"
+    PASSES = "forward_backward"
     """From the model's call to the end of the backward pass."""
     THREADS = "threads"
     OVERHEAD = "overhead"
     """What a step takes whatever its batch."""
-    BANDWIDTH = "memory bandwidth"
+    MEMORY = "memory"
+    """Traffic of the passes between processor and memory."""
 
 
 CLOCKED = (Part.LOADER, Part.UPDATE, Part.GRADIENT_SYNC, Part.LOOP, Part.PASSES)
@@ -55,31 +56,24 @@ CLOCKED = (Part.LOADER, Part.UPDATE, Part.GRADIENT_SYNC, Part.LOOP, Part.PASSES)
 class Bound(str, Enum):
     """Bounds of a step."""
 
-    MAIN_PROCESS = "input-bound: augmentation in the main process"
+    MAIN_PROCESS = "input-bound: main process"
     WORKERS = "input-bound: workers"
     DISK = "input-bound: disk"
-    SLOW_SOURCE = "input-bound: slow source"
-    UPDATE = "update-bound"
-    GRADIENT_SYNC = "exchange-bound"
+    SLOW_SOURCE = "input-bound: waiting"
+    UPDATE = "optimizer-bound"
+    GRADIENT_SYNC = "communication-bound"
     LOOP = "loop-bound"
-    THREADS = "oversubscribed by threads"
+    THREADS = "oversubscribed"
     OVERHEAD = "overhead-bound"
     COMPUTE = "compute-bound"
-    BANDWIDTH = "memory-bandwidth-bound"
-    BUSY = "cannot tell: neighbours"
-    FEW_STEPS = "cannot tell: few steps"
-    UNEXPLAINED = "cannot tell: unexplained"
-    """No cause explains clearly more of the passes than the others."""
+    MEMORY = "memory-bound"
+    BUSY = "unknown: other processes"
+    FEW_STEPS = "unknown: few steps"
+    UNEXPLAINED = "unknown: several causes"
 
 
-KINDS = {
-    "overhead": Bound.OVERHEAD,
-    "compute": Bound.COMPUTE,
-    "bandwidth": Bound.BANDWIDTH,
-    "other": Bound.UNEXPLAINED,
-}
-"""Uses of an operator's time, and the bound if one takes most: its call, whatever it computes; computing; memory
-traffic; none of these (the roofline model: Williams, Waterman, Patterson 2009)."""
+OPERATOR_BOUNDS = (Bound.OVERHEAD, Bound.COMPUTE, Bound.MEMORY)
+"""What an operator takes its time for: its call, whatever it computes; computing; memory traffic."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,8 @@ class Inspection:
         neighbours: processors that others kept busy.
         places: where each part spends most of its time, as far as that is the user's code.
         loader: why the loader takes as long as it does.
-        roofline: seconds of the passes of one step, by `KINDS`.
+        uses: seconds of the passes of one step, by `OPERATOR_BOUNDS`.
+        operators: seconds of those operators of one step that take most of the passes.
     """
 
     blocks: tuple[Mapping[Part, float], ...]
@@ -114,7 +109,8 @@ class Inspection:
     neighbours: float = 0.0
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
-    roofline: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    uses: Mapping[Bound, float] = field(default_factory=lambda: dict.fromkeys(OPERATOR_BOUNDS, 0.0))
+    operators: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -185,14 +181,14 @@ def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, P
         contradicts = clock is not None and not removed.low <= clock.value <= removed.high
         if removed.rounds and (clock is None or contradicts or removed.half_width < clock.half_width):
             found[part] = removed
-    passes, roofline = share_of(found[Part.PASSES]), inspection.roofline
+    passes, uses = share_of(found[Part.PASSES]), inspection.uses
     quarter, loader = compare(rounds, QUARTER, STEP), share_of(found[Part.LOADER])
     if quarter.rounds:
         value, low, high = (_fixed_share(ratio, loader) for ratio in (quarter.value, quarter.high, quarter.low))
         found[Part.OVERHEAD] = _gain(value, low, high, quarter.rounds)
-    if roofline["bandwidth"] > 0:
-        traffic = passes * roofline["bandwidth"] / sum(roofline.values())
-        found[Part.BANDWIDTH] = _gain(traffic, 0.0, traffic, len(inspection.blocks))
+    if uses[Bound.MEMORY] > 0:
+        traffic = passes * uses[Bound.MEMORY] / sum(uses.values())
+        found[Part.MEMORY] = _gain(traffic, 0.0, traffic, len(inspection.blocks))
     return found
 
 
@@ -228,14 +224,13 @@ def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
 def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
     """Return what bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it:
     neither calls of operators nor the traffic of weights do."""
-    seconds = {bound: inspection.roofline[kind] for kind, bound in KINDS.items()}
+    seconds = dict(inspection.uses)
     fixed = found.get(Part.OVERHEAD)
     if fixed is not None:
         passes = share_of(found[Part.PASSES])
         most = 1 - share_of(found[Part.LOADER]) - passes / 2
         if 1 - 1 / fixed.low > most:
-            calls = seconds[Bound.OVERHEAD] + seconds[Bound.UNEXPLAINED]
-            return Bound.OVERHEAD if calls > seconds[Bound.BANDWIDTH] else Bound.BANDWIDTH
+            return Bound.OVERHEAD if seconds[Bound.OVERHEAD] > seconds[Bound.MEMORY] else Bound.MEMORY
         if 1 - 1 / fixed.high < most:
             del seconds[Bound.OVERHEAD]
     first, second = sorted(seconds, key=lambda each: -seconds[each])[:2]

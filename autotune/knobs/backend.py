@@ -77,8 +77,8 @@ BACKEND = Knob(
     choices=_backends,
     applies=lambda settings: settings.processes > 1,
     usual="gloo",
-    fitted=lambda value, inventory: "gloo" if value == "nccl" and not inventory.gpus else value,
-    follows=True,
+    adapted=lambda value, inventory: "gloo" if value == "nccl" and not inventory.gpus else value,
+    dependent=True,
     keeps=ROUNDING,
     why={
         "gloo": "exchanges gradients between CPUs",

@@ -315,7 +315,7 @@ BINDING = Knob(
     neutral="none",
     applied="launch",
     choices=lambda context: why_not_offered(context.inventory),
-    follows=True,
+    dependent=True,
     why={
         "cores": "each process keeps its cores and caches",
         "numa": "memory stays near each process's cores",

@@ -276,7 +276,7 @@ COMPILE = Knob(
     neutral="off",
     applied="model",
     choices=lambda context: unless(_why_not_compiled(context), "off", *FIRST_MODES[context.task.device]),
-    fitted=_compile_fitted,
+    adapted=_compile_fitted,
     why={
         "default": "fused kernels after a slower start",
         "reduce-overhead": "fused kernels, launched together",

@@ -174,9 +174,9 @@ class Knob:
         devices: kinds of device that it concerns; elsewhere it is neutral.
         applies: whether the knob does anything beside the other settings.
         usual: PyTorch's own value if the knob applies and ``neutral`` is None.
-        unsaid: PyTorch's own value on a machine, if that is not ``neutral``.
-        fitted: a value on another machine of such a device: the same, or what can be done instead.
-        follows: True if a change only follows from another knob's, or is explained by a line of its own.
+        pytorch_default: PyTorch's own value on a machine, if that is not ``neutral``.
+        adapted: a value on another machine of such a device: the same, or what can be done instead.
+        dependent: True if a change only follows from another knob's, or is explained by a line of its own.
         spread: prior standard deviation of the effect on the log rate (0.1 is about ten per cent); None for knobs that
             the search sees together with others.
         length: distance in coordinates over which the effect is alike; None for words, alike only if equal.
@@ -206,9 +206,9 @@ class Knob:
     devices: tuple[str, ...] = ("cpu", "cuda")
     applies: Callable[[Chosen], bool] = lambda _settings: True
     usual: Any = None
-    unsaid: Callable[[Inventory], Any] | None = None
-    fitted: Callable[[Any, Inventory], Any] = lambda value, _inventory: value
-    follows: bool = False
+    pytorch_default: Callable[[Inventory], Any] | None = None
+    adapted: Callable[[Any, Inventory], Any] = lambda value, _inventory: value
+    dependent: bool = False
     spread: float | None = None
     length: float | None = None
     gain: Callable[[Chosen, Context], float] = lambda _settings, _context: 0.0
@@ -257,7 +257,7 @@ class Knob:
         """Return ``value``, or what this machine's devices can do instead."""
         if ("cuda" if inventory.gpus else "cpu") not in self.devices:
             return self.neutral
-        return self.fitted(value, inventory)
+        return self.adapted(value, inventory)
 
     def coordinate(self, settings: Chosen) -> float:
         """Return the search's coordinate of the knob's value."""

@@ -57,7 +57,7 @@ PREFETCH_FACTOR = Knob(
     choices=lambda _context: dict.fromkeys((1, 2, 4, 8)),
     applies=_has_workers,
     usual=2,
-    follows=True,
+    dependent=True,
     why={
         MORE: "batches in hand smooth over slow ones",
         LESS: "less memory for waiting batches",
@@ -138,7 +138,7 @@ BATCH_SIZE = Knob(
     neutral=1,
     applied="loader",
     choices=lambda context: dict.fromkeys(batch_shares(context.baseline.global_batch)),
-    follows=True,
+    dependent=True,
     keeps=ROUNDING,
     why={MORE: "larger kernels use the hardware better", LESS: "smaller pieces fit caches and memory"},
     plain=_plain_batch,

@@ -353,7 +353,7 @@ PRECISION = Knob(
     choices=lambda context: {
         name: _why_not_faster(name, context.inventory, context.task.device) for name in PRECISIONS
     },
-    fitted=_precision_fitted,
+    adapted=_precision_fitted,
     why={
         "bf16": "faster products; losses track fp32",
         "fp16": "faster products; losses track fp32",
@@ -402,7 +402,7 @@ MATMUL_PRECISION = Knob(
     choices=lambda context: unless(_why_not_faster("bf16", context.inventory, "cpu"), "highest", "medium"),
     devices=("cpu",),
     applies=lambda settings: settings.precision == "fp32",
-    fitted=lambda value, inventory: value if native_bf16(inventory) else "highest",
+    adapted=lambda value, inventory: value if native_bf16(inventory) else "highest",
     why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
     loss_tolerance={"medium": 0.05},
     spread=0.20,

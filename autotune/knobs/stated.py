@@ -45,7 +45,7 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
             f'CURRENT["batch_size"] = {batch} is the global batch; it cannot be shared equally by'
             f" {processes} process(es)"
         )
-    defaults = {knob.name: knob.unsaid(inventory) for knob in KNOBS if knob.unsaid is not None}
+    defaults = {knob.name: knob.pytorch_default(inventory) for knob in KNOBS if knob.pytorch_default is not None}
     defaults["threads"] = max(1, defaults["threads"] // processes)
     current = {name: value for name, value in current.items() if task.device in BY_NAME[name].devices}
     if processes > 1:

@@ -42,7 +42,7 @@ THREADS = Knob(
     kind=Count(1, 4096),
     neutral=1,
     choices=_threads,
-    unsaid=lambda inventory: inventory.software.default_threads or inventory.budget.threads,
+    pytorch_default=lambda inventory: inventory.software.default_threads or inventory.budget.threads,
     why={MORE: "kernels are large enough for more cores", LESS: "fewer threads wait for each other"},
     keeps=ROUNDING,
     start=_start_threads,
@@ -68,8 +68,8 @@ INTEROP_THREADS = Knob(
     kind=Count(1, 4096),
     neutral=1,
     choices=lambda context: dict.fromkeys(sorted({1, context.baseline.interop_threads})),
-    unsaid=lambda inventory: inventory.software.default_interop_threads or inventory.budget.cores,
-    fitted=lambda value, inventory: min(value, max(inventory.budget.threads, len(inventory.cpu.logical))),
+    pytorch_default=lambda inventory: inventory.software.default_interop_threads or inventory.budget.cores,
+    adapted=lambda value, inventory: min(value, max(inventory.budget.threads, len(inventory.cpu.logical))),
     why={MORE: "independent operators run side by side", LESS: "leaves the cores to the kernels"},
     spread=0.03,
     length=2.0,
@@ -98,7 +98,7 @@ def _why_not_passive(context: Context) -> str | None:
     if own:
         return f"{own[0]} is yours and stays"
     if context.neighbours < BESIDE_CPUS:
-        return f"helps if others take {BESIDE_CPUS} CPUs or more; before the search they took {context.neighbours:.1f}"
+        return f"only tried if other programs use at least {BESIDE_CPUS} CPUs (now: {context.neighbours:.1f})"
     return None
 
 

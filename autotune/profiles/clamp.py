@@ -67,7 +67,7 @@ def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
     return tuple(
         f"{name}: asked {wanted}, applied {got} ({reason})"
         for name, (wanted, got) in different
-        if not BY_NAME[name].follows
+        if not BY_NAME[name].dependent
     )
 
 

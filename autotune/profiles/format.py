@@ -50,6 +50,8 @@ Name = Annotated[str, Limit(lambda text: 0 < len(text) <= MAX_NAME, f"a name of 
 KnobName = Annotated[str, one_of(KNOB_NAMES, "a knob")]
 Key = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,31}", "a lower-case word")]
 Level = Annotated[str, one_of(LEVELS)]
+NO_LEVEL = "none"
+"""In the place of the recommended level."""
 Share = Annotated[float, span(0.5, 0.9999)]
 AllLevels = Limit(lambda found: len(found) == len(LEVELS), f"complete: it has the levels {', '.join(LEVELS)}")
 
@@ -175,7 +177,7 @@ class Evidence:
     not_offered: tuple[NotOffered, ...] = ()
     warnings: tuple[str, ...] = ()
     ceiling: Ceiling | None = None
-    beside: Annotated[str, OMITTED] = ""
+    load: Annotated[str, OMITTED] = ""
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
     busy: Annotated[bool, OMITTED] = False
     """True if they took more than half of the CPUs: the figures are not the machine's, and are not shared."""
@@ -222,7 +224,8 @@ class Profile:
     software: Mapping[Key, Scalar]
     """``{python, torch, cuda, ...}``: what the figures depend on."""
     target: Target
-    recommended: Level
+    recommended: Annotated[str, one_of((*LEVELS, NO_LEVEL))]
+    """`NO_LEVEL` if no level up to the one that was asked for gains."""
     baseline: Annotated[Knobs, At("baseline", "settings")]
     baseline_rate: Annotated[Rate, At("baseline", "rate")]
     """Items per second."""
@@ -234,17 +237,22 @@ class Profile:
         """Return the machine key."""
         return self.machine.key
 
+    @property
+    def default_level(self) -> str:
+        """Return the recommended level; if none is, the lowest, which has the user's own settings then."""
+        return LEVELS[0] if self.recommended == NO_LEVEL else self.recommended
+
     def level(self, name: str | None = None) -> LevelResult:
-        """Return the result of level ``name``; the recommended one by default."""
-        return self.levels[name or self.recommended]
+        """Return the result of level ``name``; that of the `default_level` if None."""
+        return self.levels[name or self.default_level]
 
     def checked_level(self, wanted: str | None, option: str = "--level") -> str:
-        """Return ``wanted``, which the user gave with ``option``; the recommended level if None.
+        """Return ``wanted``, which the user gave with ``option``; the `default_level` if None.
 
         Raises:
             UsageError: there is no such level.
         """
-        name = wanted or self.recommended
+        name = wanted or self.default_level
         if name not in self.levels:
             hint = did_you_mean(name, self.levels)
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")

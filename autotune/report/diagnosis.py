@@ -20,26 +20,26 @@ NAMES = {
     Part.LOADER: "loader",
     Part.LOOP: "your loop outside the step",
     Part.PASSES: "forward and backward",
-    Part.UPDATE: "update",
+    Part.UPDATE: "optimizer",
     Part.GRADIENT_SYNC: "gradient sync",
 }
 WITHOUT = {  # of the others: a free loader, and so on
     Part.LOOP: "nothing but the step in your loop",
     Part.OVERHEAD: "a much larger batch",
-    Part.BANDWIDTH: "free memory traffic",
+    Part.MEMORY: "free memory traffic",
 }
 MEANINGS = {
     Bound.MAIN_PROCESS: "the training process itself reads and augments samples",
     Bound.WORKERS: "training waits for its loader workers, which are busy on their CPUs",
     Bound.DISK: "training waits for its loader, which waits for the disk",
     Bound.SLOW_SOURCE: "training waits for its loader, which waits itself (for a network, a lock, a pause)",
-    Bound.UPDATE: "the optimizer's update takes most of a step",
+    Bound.UPDATE: "the optimizer's step takes most of the time",
     Bound.GRADIENT_SYNC: "gradient sync between processes takes most of a step",
     Bound.LOOP: "your loop outside the step: {share:.0%}",
     Bound.THREADS: "more threads are busy than CPUs are free, and they wait for each other",
     Bound.OVERHEAD: "many small operators: calling them takes longer than what they compute",
     Bound.COMPUTE: "the forward and backward passes compute most of the time",
-    Bound.BANDWIDTH: "the forward and backward passes wait for memory most of the time",
+    Bound.MEMORY: "the forward and backward passes wait for memory most of the time",
 }
 ADVICE = {
     Bound.MAIN_PROCESS: "DataLoader(num_workers=...), so that workers do it meanwhile; cheaper samples",
@@ -52,14 +52,14 @@ ADVICE = {
     Bound.THREADS: "fewer threads: torch.set_num_threads, or OMP_NUM_THREADS",
     Bound.OVERHEAD: "a larger batch, torch.compile, fewer and larger operators",
     Bound.COMPUTE: "bf16, more cores",
-    Bound.BANDWIDTH: "a larger batch; memory that is kept (autotune tune tries malloc); bf16, channels_last, fused"
+    Bound.MEMORY: "a larger batch; memory that is kept (autotune tune tries malloc); bf16, channels_last, fused"
     " operators (torch.compile)",
 }
 DOUBTS = {
     Bound.BUSY: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
     " they are done",
     Bound.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
-    Bound.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
+    Bound.UNEXPLAINED: "calls of operators, computing and memory traffic take similar shares of that",
 }
 NOTHING = 1.005
 """Bounds below this are not worth a line."""
@@ -82,6 +82,7 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         *formatting.section("Verdict", [sentence(found)]),
         *formatting.section("Try", [ADVICE[bound]] if bound in ADVICE else []),
         *formatting.section("Step", _step(found)),
+        *formatting.section("Operators", _operators(found)),
         *formatting.section("At most", _bounds(found)),
         *formatting.section("Note", found.notes),
     ]
@@ -126,6 +127,14 @@ def _step(found: Diagnosis) -> Iterator[str]:
     yield ", ".join(f"{NAMES[part]} {shares[part]:.0%}" for part in ranked if shares[part] >= 0.005)
 
 
+def _operators(found: Diagnosis) -> list[str]:
+    """Return the operators that take most of the passes, by PyTorch's profiler."""
+    whole = sum(found.inspection.uses.values())
+    shares = {name.partition("::")[2]: each / whole for name, each in found.inspection.operators.items() if whole}
+    words = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    return [f"of forward and backward: {words}"] if words else []
+
+
 def _bounds(found: Diagnosis) -> list[str]:
     """Return what each part could bring, the most first."""
     ranked = sorted(found.bounds.items(), key=lambda item: (item[1].low < LEAST, -item[1].value))
@@ -157,5 +166,5 @@ def doctor(found: Sequence[Finding]) -> str:
     paragraphs = []
     for each in found:
         what = textwrap.fill(f"{each.name}: {each.what}", formatting.WIDTH, subsequent_indent="  ")
-        paragraphs.append(f"{what}\n  fix    {each.mend}\n  gain   {each.gain}")
+        paragraphs.append(f"{what}\n  fix    {each.fix}\n  gain   {each.gain}")
     return "\n\n".join(paragraphs) or HEALTHY

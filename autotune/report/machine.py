@@ -40,7 +40,7 @@ def _processors(inventory: Inventory) -> Rows:
     yield "CPU", "shape", f"{shape}, {cpu.architecture}, {cpu.family}"
     yield "CPU", "NUMA nodes", str(len(cpu.nodes) or "unknown")
     yield "CPU", "instructions", ", ".join(cpu.features) or "unknown"
-    yield "Budget", "threads", f"{budget.threads} busy threads fit, on {count(budget.cores, 'core')}"
+    yield "Budget", "threads", f"{count(budget.threads, 'thread')} on {count(budget.cores, 'core')}"
     if budget.performance_cores != budget.cores:
         yield "Budget", "", f"{count(budget.performance_cores, 'performance core')} among them"
     yield "Budget", "limit", budget.limit

@@ -21,6 +21,7 @@ from autotune.report import formatting
 from autotune.report.profile import measured
 from autotune.report.result import (
     INTERRUPTED,
+    OWN_SCRIPT,
     apply_lines,
     baseline,
     below,
@@ -28,6 +29,7 @@ from autotune.report.result import (
     cost,
     details,
     recommended,
+    shown_name,
     verdict,
     whole_run,
 )
@@ -58,7 +60,7 @@ def html(profile: Profile, history: History, path: Path, script: str | None = No
         script: how the user's script is started, without Python; by the target's name if None.
     """
     title = escape(f"{profile.target.name} on {profile.key}")
-    started = script or (f"{profile.target.name}.py" if profile.target.script else "train.py")
+    started = script or (f"{profile.target.name}.py" if profile.target.script else OWN_SCRIPT)
     head = "".join(f"<p>{escape(line)}</p>" for line in _head(profile))
     sections = "\n".join(
         f"<section><h2>{escape(name)}</h2>{body}</section>" for name, body in _sections(profile, history, path, started)
@@ -73,9 +75,9 @@ def html(profile: Profile, history: History, path: Path, script: str | None = No
 
 def _head(profile: Profile) -> list[str]:
     """Return what the figures hold for: the load beside them first, then versions, cost and baseline."""
-    beside, whole = profile.evidence.beside, whole_run(profile)
+    load, whole = profile.evidence.load, whole_run(profile)
     return [
-        *([f"Beside: {beside}"] if beside else []),
+        *([f"Load: {load}"] if load else []),
         *measured(profile),
         cost(profile),
         f"Baseline: {baseline(profile)}",
@@ -93,7 +95,7 @@ def _sections(profile: Profile, history: History, path: Path, script: str) -> It
     head = ("knob", "from", "to", "why", "alone in your settings", "within these settings")
     yield "What changes, why, and what each brought", _table(head, _changes(profile, history))
     lines = "\n".join(apply_lines(profile, path, script)).removeprefix("Apply")
-    yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>"
+    yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>" if lines else "<p>Nothing.</p>"
     for name, found in details(profile).items():
         if found:
             yield name, _table((), [(line,) for line in found])
@@ -110,7 +112,7 @@ def _changes(profile: Profile, history: History) -> Iterator[tuple[str, ...]]:
     for knob, before, after, reason in changed(winner, own):
         alone = _brought(history, own.but(**{knob: after}), own)
         within = _brought(history, winner, winner.but(**{knob: before}))
-        yield knob, formatting.value(before), formatting.value(after), reason, alone, within
+        yield shown_name(knob, profile), formatting.value(before), formatting.value(after), reason, alone, within
 
 
 def _brought(history: History, ours: Settings, theirs: Settings) -> str:

@@ -9,7 +9,7 @@ import math
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from autotune.tuning.notes import load_note
 HEIGHT = 40
 NO_GAIN = "no gain: keep your settings"
 CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settings"
+OWN_SCRIPT = "SCRIPT.py"
+"""In lines to copy after a task file, which does not name the script that trains."""
 INTERRUPTED = "interrupted: the best found so far, not fully proven"
 
 
@@ -56,7 +58,7 @@ def recommended(profile: Profile) -> str | None:
 
     A level that crashed, was never tried or brought nothing is not recommended, even if it is the profile's.
     """
-    name = profile.recommended
+    name = profile.default_level
     if name in profile.impossible() or profile.unproven(name) or not (to_apply(profile) and profile.saves_time(name)):
         return None
     return below(profile, name) or name
@@ -70,7 +72,7 @@ def to_apply(profile: Profile) -> bool:
 def whole_run(profile: Profile) -> str:
     """Return what the recommended level brings the whole run, in words; empty if that is not known."""
     run, step = profile.evidence.run, profile.level().speedup.value
-    is_applied = to_apply(profile) and not profile.unproven(profile.recommended)
+    is_applied = to_apply(profile) and not profile.unproven(profile.default_level)
     gain = run.speedup(step) if run is not None and is_applied else None
     if run is None or gain is None:
         return ""
@@ -112,6 +114,12 @@ def changed(settings: Settings, baseline: Settings) -> list[tuple[str, Any, Any,
     return found
 
 
+def shown_name(knob: str, profile: Profile) -> str:
+    """Return the name of a knob in the list of changes. ``batch_size`` is each process's share of the global batch."""
+    shares = max(profile.level().settings.processes, profile.baseline.processes) > 1
+    return "batch per process" if knob == "batch_size" and shares else knob
+
+
 def batch_note(profile: Profile, result: LevelResult) -> str:
     """Return what a changed global batch means for the training; empty if the batch is the user's own.
 
@@ -137,7 +145,7 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
 # The screen -----------------------------------------------------------------------------------------------------------
 
 
-def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET, *, script: str = "train.py") -> str:
+def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET, *, script: str = OWN_SCRIPT) -> str:
     """Return the whole result as plain text. Only the lines to copy may be wider than 80 columns.
 
     Args:
@@ -145,11 +153,11 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
         inventory: this machine.
         path: of the profile.
         load: other processes that ran meanwhile, with their names.
-        script: how the user's script is started, without Python.
+        script: how the user's script is started, without Python; a place to fill in after a task file.
     """
     machine, apply, lines = _machine(inventory), apply_lines(profile, path, script), list[str]()
     for most in (3, 2, 1):  # all of it if it fits the screen, else less
-        shown = view(profile, machine, _changes(profile, 6 * most), beside=load_note(load, names=True), most=most)
+        shown = view(profile, machine, _changes(profile, 6 * most), load=load_note(load, names=True), most=most)
         lines = [*shown, *apply]
         if len(lines) <= HEIGHT:
             break
@@ -157,7 +165,7 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
 
 
 def view(
-    profile: Profile, measured_on: Sequence[str], knobs: Sequence[str], *, beside: str = "", most: int | None = None
+    profile: Profile, measured_on: Sequence[str], knobs: Sequence[str], *, load: str = "", most: int | None = None
 ) -> list[str]:
     """Return the lines that every view of a profile has.
 
@@ -165,14 +173,14 @@ def view(
         profile: the result.
         measured_on: lines on what it holds for.
         knobs: lines on what changes.
-        beside: a sentence about other processes, in place of the profile's own.
+        load: a sentence about other processes, in place of the profile's own.
         most: details of a kind, and lines of each; all if None.
     """
     title = [f"{profile.target.name} on {profile.key} ({cost(profile)})"]
     note = batch_note(profile, profile.levels["max"])
     return [
         *section("autotune", [*title, *([INTERRUPTED] if profile.evidence.partial else [])], 2),
-        *section("Beside", [beside or profile.evidence.beside], 3),
+        *section("Load", [load or profile.evidence.load], 3),
         *measured_on,
         *section("Baseline", [baseline(profile)]),
         "",
@@ -225,7 +233,7 @@ def _first(reasons: list[str], most: int | None) -> list[str]:
 def _machine(inventory: Inventory) -> list[str]:
     budget, gpus = inventory.budget, Counter(gpu.name for gpu in inventory.gpus)
     parts = [
-        f"{formatting.count(budget.threads, 'busy thread')} on {formatting.count(budget.cores, 'core')}",
+        f"CPU budget: {formatting.count(budget.threads, 'thread')} on {formatting.count(budget.cores, 'core')}",
         formatting.size(inventory.memory.limit),
         *(name if count == 1 else f"{name} x {count}" for name, count in gpus.items()),
     ]
@@ -234,6 +242,8 @@ def _machine(inventory: Inventory) -> list[str]:
 
 def _levels(profile: Profile, most: int | None) -> list[str]:
     best = recommended(profile)
+    if all(result.settings == profile.baseline for result in profile.levels.values()):  # once, not for each level
+        return section("Result", [*_no_gain(profile)], most)
     lines = ["Level (* recommended)" if best else "Level"]
     for name, result in profile.levels.items():
         headline, detail = verdict(profile, name)
@@ -246,12 +256,19 @@ def _levels(profile: Profile, most: int | None) -> list[str]:
     return lines
 
 
+def _no_gain(profile: Profile) -> Iterator[str]:
+    """Yield the answer of a run in which no level gains, and why: by a level that cannot tell, else by the lowest."""
+    levels = profile.levels
+    name = next((each for each in levels if levels[each].speedup.undecided), next(iter(levels)))
+    yield from filter(None, verdict(profile, name))
+
+
 def _changes(profile: Profile, most: int) -> list[str]:
     level = recommended(profile)
     if level is None:
         return []
     rows = [
-        (knob, f"{formatting.value(before)} -> {formatting.value(after)}", reason)
+        (shown_name(knob, profile), f"{formatting.value(before)} -> {formatting.value(after)}", reason)
         for knob, before, after, reason in changed(profile.level().settings, profile.baseline)
     ]
     wide = max(len(move) for _knob, move, _reason in rows)
@@ -262,15 +279,15 @@ def _changes(profile: Profile, most: int) -> list[str]:
 
 
 def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
-    """Return lines to copy that apply the recommended level."""
-    level, felt = profile.recommended, profile.saves_time(profile.recommended)
+    """Return lines to copy that apply the recommended level; none if nothing gains."""
+    level, felt = profile.default_level, profile.saves_time(profile.default_level)
     with_profile = f"--profile {shlex.quote(str(path))} {script}"
     if not to_apply(profile):
         higher = next((name for name in profile.levels if gains(profile, name)), None)
         if higher is None:
-            return section("Apply", ["nothing to apply: keep your settings"])
-        words = section("Apply", [f"nothing at {level}; {higher} is yours to choose:"])
-        return [*words, f"  autotune run --level {higher} {with_profile}"]
+            return []
+        words = f"No gain at level {LEVELS[LEVELS.index(higher) - 1]}. To use {higher} anyway:"
+        return [*section("Apply", [words]), f"  autotune run --level {higher} {with_profile}"]
     if why := profile.unproven(level):
         return section("Apply", [f"nothing: {why}"])
     if level in profile.impossible():
@@ -287,7 +304,7 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
         how = " (then start it with autotune run, which binds it)"
     elif settings.processes > 1:
         how = " (then start it with the last line)"
-        torchrun = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
+        torchrun = f"torchrun --standalone --nproc-per-node={settings.processes} {script}"
         by_hand = [f"  OMP_NUM_THREADS={settings.threads} {torchrun}"]
     return [
         "Apply",

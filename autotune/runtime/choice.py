@@ -80,7 +80,7 @@ def decide(
 ) -> Choice:
     """Return settings of ``profile`` for this machine. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
     asked = level or environment.get(LEVEL)
-    name, known = profile.recommended, list[str]()
+    name, known = profile.default_level, list[str]()
     if asked and asked in profile.levels:
         name = asked
     elif asked:
@@ -110,7 +110,7 @@ def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
         found.append(
             "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on"
         )
-    elif not result.proven:
+    elif not result.proven and changed:
         reason = f" ({result.note})" if result.note else ""
         found.append(f"level {level} is not proven to be faster than the baseline{reason}")
     return tuple(found)

@@ -36,8 +36,8 @@ COUNTED = 256
 LAST = 2**62
 """Stands for a batch's number once a process takes no more batches."""
 APART = (
-    "the processes began with other parameters than rank 0's, which are used now; networks that are not prepared"
-    " still differ: call autotune.load() or torch.manual_seed before building them, or prepare them too"
+    "Ranks started with different weights; rank 0's were broadcast. Models not passed to prepare() may still differ:"
+    " call autotune.load() or torch.manual_seed before building them"
 )
 SKIPPED = "a process skipped a batch, so all did"
 DRIFTED = (

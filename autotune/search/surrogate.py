@@ -2,10 +2,10 @@
 
 log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
 Settings are coordinates: one group for each decision. Ordinal knobs lie on log2 scales, because doubling is the natural
-step of threads, workers and batches. KnobGroup effects and interactions share one kernel per group (additive Gaussian
-processes, Duvenaud et al. 2011; pairs by the Newton-Girard identity). Drift is a Markov process over trial numbers
-(exponential kernel), so that repeats of a setting separate drift from effect. At most a few dozen trials: everything is
-a dense solve.
+step of threads, workers and batches. Effects of groups and their interactions share one kernel per group (additive
+Gaussian processes, Duvenaud et al. 2011; pairs by the Newton-Girard identity). Drift is a Markov process over trial
+numbers (exponential kernel), so that repeats of a setting separate drift from effect. At most a few dozen trials:
+everything is a dense solve.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ REASONS = {
     Reason.INTERRUPTED: "interrupted before the proof",
 }
 BUSY = "measured on a busy machine"
-DISTURBED = "beside other processes your settings were {:.1f} times slower than in the quiet rounds, which decide"
+DISTURBED = "Your settings ran {:.1f}x slower while other programs used the CPU. Only quiet rounds are counted."
 FRESH_PROCESSES = "trials ran as fresh processes, slower to start: {}"
 WIDE = 4
 """If the ends of an interval are this many times apart, its middle is not shown."""
@@ -41,7 +41,7 @@ def level_note(level: str, answer: Answer) -> str:
     if answer.reason is Reason.UNPROVEN and proof is not None:
         more = "; a longer --budget may decide" if proof.undecided else ""
         if proof.high > WIDE * proof.low:
-            return f"its processes differ too widely to tell{more}"
+            return f"repeated runs of these settings differ too much to decide{more}"
         return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {proof.high:.2f}){more}"
     if answer.reason is Reason.NOT_TRIED:
         return NOT_TRIED[level]

@@ -11,6 +11,7 @@ from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import LeftOut, MemoryUse
 from autotune.profiles.format import (
+    NO_LEVEL,
     Ceiling,
     Evidence,
     Failure,
@@ -126,7 +127,7 @@ def profile_of(
         context: machine, task and baseline.
         evidence: of the run, see `evidence_of`.
         recommended: the level the user asked for; by default ``amp``, or ``max`` if the task states no batch; a lower
-            one if its settings are the same.
+            one if its settings are the same, none if they are the user's own.
     """
     task = context.task
     may_change_batch = "batch_size" not in task.current and context.noise_scale is not None
@@ -135,7 +136,7 @@ def profile_of(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=Target(**{each.name: getattr(task, each.name) for each in fields(Target)}),
-        recommended=recommended or _recommended(answers, "max" if may_change_batch else "amp"),
+        recommended=_recommended(state.baseline, answers, recommended or ("max" if may_change_batch else "amp")),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
         levels={
@@ -180,11 +181,12 @@ def evidence_of(state: RunState, context: Context, left_out: Iterable[LeftOut]) 
     )
 
 
-def _recommended(answers: Mapping[str, Answer], highest: str) -> str:
-    """Return the lowest level with the settings of ``highest``; ``highest`` itself if nothing is proven."""
-    wanted = answers[highest]
-    same = [level for level in LEVELS if level in answers and answers[level].settings == wanted.settings]
-    return same[0] if wanted.proven else highest
+def _recommended(baseline: Settings, answers: Mapping[str, Answer], wanted: str) -> str:
+    """Return the lowest level with the settings of the ``wanted`` one; no level if these are the ``baseline``."""
+    settings = answers[wanted].settings
+    if settings == baseline:
+        return NO_LEVEL
+    return next(level for level in LEVELS if level in answers and answers[level].settings == settings)
 
 
 def _failures(state: RunState) -> Iterator[Failure]:

@@ -364,7 +364,7 @@ def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrup
         seconds=round(job.schedule.elapsed, 1),
         partial=ended is not None,
         warnings=warnings,
-        beside=notes.load_note(load),
+        load=notes.load_note(load),
         busy=load.is_busy,
         run=job.whole_run,
     )

@@ -30,11 +30,11 @@ TRUTH = {
     "slow_dataset": (Bound.SLOW_SOURCE, "loader", "__getitem__"),
     "tiny_kernels": (Bound.OVERHEAD, "overhead", ""),
     "threads": (Bound.THREADS, "threads", ""),
-    "update": (Bound.UPDATE, "update", ""),
+    "update": (Bound.UPDATE, "optimizer", ""),
     "item": (Bound.LOOP, "loop", "confidences"),
     "logging": (Bound.LOOP, "loop", "log_metrics"),
     "validation": (Bound.LOOP, "loop", "validate"),
-    "memory": (Bound.BANDWIDTH, "overhead", ""),
+    "memory": (Bound.MEMORY, "overhead", ""),
 }
 """Case -> its verdict, the part whose bound counts, and the user's function that the verdict names."""
 SCORES = ("right", "cannot tell", "holds", "helps")

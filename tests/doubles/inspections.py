@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotune.inspect.verdict import CLOCKED, Inspection, Part, Place
+from autotune.inspect.verdict import CLOCKED, OPERATOR_BOUNDS, Bound, Inspection, Part, Place
 from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.proof import Proof, Round
 from benchmarks.simulation.simulator import context, inventory
@@ -16,9 +16,9 @@ PLACES = {
 }
 
 
-def roofline(overhead: float, compute: float, bandwidth: float, other: float = 0.0) -> dict[str, float]:
-    """Seconds of the passes, by what bounds them."""
-    return {"overhead": overhead, "compute": compute, "bandwidth": bandwidth, "other": other}
+def uses(overhead: float, compute: float, memory: float) -> dict[Bound, float]:
+    """Seconds of the passes, by what their operators take them for."""
+    return dict(zip(OPERATOR_BOUNDS, (overhead, compute, memory), strict=True))
 
 
 def blocks(*noise: float, **shares: float) -> tuple[dict[Part, float], ...]:
@@ -35,11 +35,12 @@ def inspection(*, noise: tuple[float, ...] = (-0.01, 0.0, 0.01, 0.0), **changes:
     names = {part.value for part in Part}
     shares = {name: changes.pop(name) for name in list(changes) if name in names}
     values: dict[str, Any] = {
-        "blocks": blocks(*noise, **(shares or {"loader": 0.05, "update": 0.1, "loop": 0.05})),
+        "blocks": blocks(*noise, **(shares or {"loader": 0.05, "optimizer": 0.1, "loop": 0.05})),
         "step_seconds": 0.01,
         "items": 10.0,
-        "roofline": roofline(overhead=0.001, compute=0.006, bandwidth=0.001),
+        "uses": uses(overhead=0.001, compute=0.006, memory=0.001),
         "places": PLACES,
+        "operators": {"aten::mm": 0.005, "aten::relu": 0.002},
     }
     return Inspection(**(values | changes))
 

@@ -95,7 +95,7 @@ def no_gain() -> Profile:
         "amp": LevelResult(BASELINE, 1240.4, Proof(1.02, 0.98, 1.07, 0.95, 16), False, "bf16 gained too little"),
         "max": LevelResult(BASELINE, 1240.4, IDENTITY, False, "no larger batch fits"),
     }
-    return profile(recommended="safe", levels=levels)
+    return profile(recommended="none", levels=levels)
 
 
 def crowded() -> Profile:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.inspect.verdict import Bound
 from tests.processes.scripts.corpus import PLAIN, STEPPED, added, changed
 
 from .harness import MLP, autotune, left
@@ -51,8 +52,8 @@ SCRIPT = changed(
 def test_a_task_whose_loader_is_slow(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     found = json.loads(autotune(tmp_path, "diagnose", "slow.py", "--json", "--budget", "20s").out)
-    assert found["verdict"] == "input-bound: augmentation in the main process"
-    assert set(found["bounds"]) >= {"loader", "update"}
+    assert found["verdict"] == Bound.MAIN_PROCESS
+    assert set(found["bounds"]) >= {"loader", "optimizer"}
     assert found["inspection"]["places"]["loader"]["function"] == "__getitem__"
     assert found["rate"] * found["step_seconds"] == pytest.approx(64)
     assert not left()

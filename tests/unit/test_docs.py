@@ -234,7 +234,7 @@ def whole_profile() -> dict[str, Any]:
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
     target = replace(made.target, script="steps", ranked=True, compared=compared)
     evidence = replace(
-        made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0
+        made.evidence, ceiling=Ceiling(1.0, 1.0), load="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0
     )
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     levels = {name: replace(result, verdict="gain", memory=1, gpu_memory=1) for name, result in made.levels.items()}

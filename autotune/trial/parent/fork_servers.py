@@ -40,7 +40,7 @@ LOAD_SECONDS = 120.0
 SCRIPT_SECONDS = 600.0
 """A script may take this long to come to its training."""
 STACK_SECONDS = 0.5
-NO_STEP = "no training step within {:.0f} s{}. Give a longer --budget, or less to do before training starts"
+NO_STEP = "no training step within {:.0f} s{}. Give a longer --budget, or shorten what runs before training"
 WAITS = (
     "no training step within {:.0f} s: the script waits for processes of its own, and training in those cannot be tuned"
     " yet. If they train, let torchrun start them"

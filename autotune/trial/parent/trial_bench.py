@@ -53,7 +53,7 @@ class TrialBench:
         self.mmap_threshold = GLIBC_RAISES_TO
         self._random = random.Random(seed)
         self._cpu_wait = 0.0
-        """See `RunningReplicate`; of the last one."""
+        """Largest CPU-wait share in the previous replicate."""
         self._was_undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 from torch import nn  # noqa: E402
 
 from autotune.decoding import decoded  # noqa: E402
-from autotune.inspect.parts import Operator, Rates, parts, roofline  # noqa: E402
+from autotune.inspect.parts import parts, use  # noqa: E402
 from autotune.inspect.verdict import Bound, Inspection, Part  # noqa: E402
 from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.runtime.session import Session  # noqa: E402
@@ -66,37 +66,24 @@ def test_every_part_is_measured(sessions: list[Session]) -> None:
     assert all(block[part] > 0 for block in found.blocks for part in (Part.LOADER, Part.PASSES, Part.UPDATE))
     assert found.step_seconds > 0
     assert found.items == BATCH
-    assert sum(found.roofline.values()) > 0
-    assert found.roofline["overhead"] > 0
+    assert found.uses[Bound.OVERHEAD] > 0
+    assert found.operators
     assert found.loader in Bound
 
 
-class TestRoofline:
-    RATES = Rates(call_seconds=5e-6, flops=1e12, copied=1e10, cleared=1e9)
-
-    def bound(self, **values: float) -> dict[str, float]:
-        operator = Operator("aten::mm", **({"calls": 1.0, "seconds": 0.002} | values))
-        return roofline([operator], self.RATES)
-
-    @pytest.mark.parametrize(
-        ("values", "kind"),
-        [
-            ({"flops": 1e9, "bytes": 1e6}, "compute"),
-            ({"bytes": 1.5e7}, "bandwidth"),
-            ({"fresh": 1.5e6}, "bandwidth"),
-            ({"calls": 300.0}, "overhead"),
-            ({"flops": 1e8, "bytes": 1e6}, "other"),
-        ],
-        ids=["a product", "traffic", "new memory", "many calls", "neither explains it"],
-    )
-    def test_an_operator_is_bound_by_what_explains_its_time(self, values: dict[str, float], kind: str) -> None:
-        found = self.bound(**values)
-        assert max(found, key=lambda name: found[name]) == kind
-
-    def test_what_the_profiler_counts_elsewhere_or_not_at_all_still_computes(self) -> None:
-        """It counts a convolution's operations at one that takes no time itself, and for the forward pass only."""
-        counted = Operator("aten::conv2d", 1.0, 1e-6, flops=1e9)
-        slow = Operator("aten::mkldnn_convolution", 1.0, 0.002)
-        back = Operator("aten::convolution_backward", 1.0, 0.004)
-        found = roofline([counted, slow, back], self.RATES)
-        assert found["compute"] == pytest.approx(0.006, rel=0.01)
+@pytest.mark.parametrize(
+    ("name", "shapes", "flops", "seconds", "expected"),
+    [
+        ("aten::mm", [[256, 1024], [1024, 1024]], 5.4e8, 0.01, Bound.COMPUTE),
+        ("aten::mm", [[4, 1024], [1024, 1024]], 8.4e6, 0.001, Bound.MEMORY),
+        ("aten::relu", [[1024, 1024]], 0, 0.001, Bound.MEMORY),
+        ("aten::convolution_backward", [[8, 3, 32, 32]], 0, 0.001, Bound.COMPUTE),
+        ("aten::mm", [[16, 16], [16, 16]], 8192, 5e-6, Bound.OVERHEAD),
+    ],
+    ids=["a product", "traffic of weights", "no operations", "operations are not counted", "a short call"],
+)
+def test_what_an_operator_takes_its_time_for(
+    name: str, shapes: Any, flops: float, seconds: float, expected: Bound
+) -> None:
+    event = SimpleNamespace(name=name, input_shapes=shapes, flops=flops)
+    assert use(SimpleNamespace(**vars(event), self_cpu_memory_usage=0, self_device_memory_usage=0), seconds) is expected

@@ -43,9 +43,9 @@ class TestContenders:
     def test_parts_that_can_be_left_out_and_are_worth_it_run(self, changes: dict[str, Any], names: list[str]) -> None:
         assert list(candidates(OWN, facts(**changes), SHARES, 2.0)) == names
 
-    def test_several_processes_also_run_without_their_exchange(self) -> None:
+    def test_several_processes_also_run_without_gradient_sync(self) -> None:
         own = OWN.but(processes=2, threads=1, backend="gloo")
-        assert candidates(own, facts(), SHARES, 2.0)["exchange"] == (own, Without.GRADIENT_SYNC)
+        assert candidates(own, facts(), SHARES, 2.0)["gradient_sync"] == (own, Without.GRADIENT_SYNC)
 
     @pytest.mark.parametrize(
         ("own", "threads", "fewer"),

@@ -59,7 +59,7 @@ def only(machine: Inventory, load: Load = QUIET) -> Finding:
 def test_each_thing_is_named_with_what_mends_it(part: str, facts: dict[str, Any], name: str, mend: str) -> None:
     found = only(healthy(**{part: facts}))
     assert found.name == name
-    assert mend in found.mend
+    assert mend in found.fix
 
 
 @pytest.mark.parametrize(

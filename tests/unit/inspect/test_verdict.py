@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autotune.inspect.verdict import QUARTER, Bound, Inspection, Part, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
-from tests.doubles.inspections import facts, gain, inspection, roofline, rounds
+from tests.doubles.inspections import facts, gain, inspection, rounds, uses
 
 OWN = Settings(threads=2, batch_size=10)
 ONE = OWN.but(threads=1)
@@ -38,10 +38,10 @@ class TestBounds:
     def test_wide_rounds_do_not_hide_a_clear_clock(self) -> None:
         """Seen beside a neighbour: a free update 3.46x (0.00 to 2584.73)."""
         apart = [
-            replace(turn, rates={"step": 1000.0, "update": 1000.0 * (3.0 + 8 * (turn.replicate - 1))})
+            replace(turn, rates={"step": 1000.0, "optimizer": 1000.0 * (3.0 + 8 * (turn.replicate - 1))})
             for turn in rounds()[2:]
         ]
-        found = bounds(inspection(update=0.1), apart)[Part.UPDATE]
+        found = bounds(inspection(optimizer=0.1), apart)[Part.UPDATE]
         assert found.high < 1.3
 
     @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ class TestBounds:
     @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0.1, 9), st.floats(0.1, 9))
     def test_shares_are_never_above_one(self, parts: list[float], loader: float, update: float) -> None:
         whole = max(1.0, sum(parts))
-        own = dict(zip(("loader", "update", "exchange", "loop"), (each / whole for each in parts), strict=True))
+        own = dict(zip(("loader", "optimizer", "gradient_sync", "loop"), (each / whole for each in parts), strict=True))
         found = inspection(noise=(0.0, 0.0, 0.0), **own)
-        shares = verdict(bounds(found, rounds(loader=loader, update=update)), found, OWN, 0.0).shares
+        shares = verdict(bounds(found, rounds(loader=loader, optimizer=update)), found, OWN, 0.0).shares
         assert sum(shares.values()) == pytest.approx(1.0)
         assert all(-1e-9 <= share <= 1 + 1e-9 for share in shares.values())
 
@@ -68,8 +68,8 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("part", "expected"),
         [
-            ("update", Bound.UPDATE),
-            ("exchange", Bound.GRADIENT_SYNC),
+            ("optimizer", Bound.UPDATE),
+            ("gradient_sync", Bound.GRADIENT_SYNC),
             ("loop", Bound.LOOP),
             *(("loader", why) for why in (Bound.DISK, Bound.WORKERS, Bound.SLOW_SOURCE, Bound.MAIN_PROCESS)),
         ],
@@ -81,25 +81,24 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("passes", "expected"),
         [
-            (roofline(0.001, 0.008, 0.001), Bound.COMPUTE),
-            (roofline(0.008, 0.001, 0.001), Bound.OVERHEAD),
-            (roofline(0.001, 0.001, 0.008), Bound.BANDWIDTH),
-            (roofline(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
-            (roofline(0.001, 0.001, 0.001, other=0.008), Bound.UNEXPLAINED),
+            (uses(0.001, 0.008, 0.001), Bound.COMPUTE),
+            (uses(0.008, 0.001, 0.001), Bound.OVERHEAD),
+            (uses(0.001, 0.001, 0.008), Bound.MEMORY),
+            (uses(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
         ],
     )
-    def test_passes_are_bound_by_what_explains_most_of_them(self, passes: dict[str, float], expected: Bound) -> None:
-        assert bound(inspection(roofline=passes)) is expected
+    def test_passes_are_bound_by_what_explains_most_of_them(self, passes: dict[Bound, float], expected: Bound) -> None:
+        assert bound(inspection(uses=passes)) is expected
 
     @pytest.mark.parametrize(
-        ("ratio", "bandwidth", "expected"),
-        [(0.26, 0.001, Bound.OVERHEAD), (0.26, 0.006, Bound.BANDWIDTH), (1.0, 0.001, Bound.COMPUTE)],
+        ("ratio", "memory", "expected"),
+        [(0.26, 0.001, Bound.OVERHEAD), (0.26, 0.006, Bound.MEMORY), (1.0, 0.001, Bound.COMPUTE)],
         ids=["calls are fixed", "the traffic of weights too", "computing shrinks"],
     )
     def test_a_quarter_of_the_batch_counts_before_the_profiler(
-        self, ratio: float, bandwidth: float, expected: Bound
+        self, ratio: float, memory: float, expected: Bound
     ) -> None:
-        found = inspection(roofline=roofline(overhead=0.004, compute=0.004, bandwidth=bandwidth))
+        found = inspection(uses=uses(overhead=0.004, compute=0.004, memory=memory))
         assert bound(found, **{QUARTER: ratio}) is expected
 
     @pytest.mark.parametrize(
@@ -119,13 +118,13 @@ class TestVerdict:
 
 class TestCannotTell:
     def test_no_interval_excludes_one(self) -> None:
-        assert bound(inspection(noise=(0.0,), update=0.9)) is Bound.FEW_STEPS
+        assert bound(inspection(noise=(0.0,), optimizer=0.9)) is Bound.FEW_STEPS
 
     @pytest.mark.parametrize(
         ("parts", "settings", "lost", "neighbours", "expected"),
         [
             ({}, OWN, 0.3, 1.0, Bound.BUSY),
-            ({"update": 0.6}, OWN, 0.3, 1.0, Bound.BUSY),
+            ({"optimizer": 0.6}, OWN, 0.3, 1.0, Bound.BUSY),
             ({}, OWN, 0.3, 0.1, Bound.COMPUTE),
             ({}, OWN, 0.05, 1.0, Bound.COMPUTE),
             ({}, ONE, 0.3, 1.0, Bound.COMPUTE),

@@ -73,7 +73,7 @@ OFFERED = [
     ("precision", with_gpu((6, 1)), ("fp32",), {"fp16": "needs capability 7.0, the GPU has 6.1"}),
     ("precision", with_gpu((7, 5)), ("fp32", "fp16"), {}),
     ("precision", with_gpu((8, 0)), ("fp32", "tf32", "bf16", "fp16"), {}),
-    ("omp_wait_policy", TWO, ("default",), {"passive": "take 0.3 CPUs or more; before the search they took 0.0"}),
+    ("omp_wait_policy", TWO, ("default",), {"passive": "at least 0.3 CPUs (now: 0.0)"}),
     ("omp_wait_policy", BESIDE, ("default", "passive"), {}),
     ("omp_wait_policy", SPINNING, ("default",), {"passive": "GOMP_SPINCOUNT=0 is yours and stays"}),
     ("omp_wait_policy", replace(GPU, neighbours=0.9), ("default",), {"passive": "it does nothing beside a GPU"}),

@@ -146,7 +146,7 @@ def test_the_data_is_plain_data_in_the_order_of_the_file() -> None:
     assert list(data["baseline"]["settings"]) == list(KNOB_NAMES)
     assert list(data["target"]) == ["name", "unit", "device", "parameters", "samples"]
     assert set(data["evidence"]) == {field.name for field in fields(Evidence)} - {
-        "beside",
+        "load",
         "busy",
         "run",
         "noise_scale",
@@ -199,7 +199,7 @@ evidences = st.builds(
     warnings=st.lists(words, max_size=3).map(tuple),
     partial=st.booleans(),
     ceiling=st.none() | st.builds(Ceiling, rates, rates),
-    beside=words | st.just(""),
+    load=words | st.just(""),
 )
 targets = st.builds(
     Target,

@@ -44,7 +44,7 @@ def page() -> str:
 def report_page() -> str:
     """Of a run whose words hold markup."""
     found = profile(WORKERS)
-    evidence = replace(found.evidence, beside="<training> took 1.1 of 2 CPUs")
+    evidence = replace(found.evidence, load="<training> took 1.1 of 2 CPUs")
     return html(replace(found, baseline=OWN, evidence=evidence), HISTORY, Path("a/train.yaml"))
 
 
@@ -60,12 +60,12 @@ def test_shows_every_part(page: str) -> None:
     for heading in ("How much faster", "Trials over time", "The proof&#x27;s rounds", changes, "Apply"):
         assert f"<h2>{heading}</h2>" in page
     assert page.count("Plotly.newPlot(") == 3
-    assert "autotune run --profile a/train.yaml train.py" in page
+    assert "autotune run --profile a/train.yaml SCRIPT.py" in page
 
 
 def test_the_load_beside_it_date_and_versions_come_first() -> None:
     found = profile(WORKERS)
-    evidence = replace(found.evidence, beside="other processes took 1.1 of 2 CPUs")
+    evidence = replace(found.evidence, load="other processes took 1.1 of 2 CPUs")
     shown = html(replace(found, evidence=evidence, written=Written("0.1.0", "2026-11-23")), History(), Path("p.yaml"))
     head = shown[shown.index("<h1>") : shown.index("<section>")]
     versions = "2026-11-23, torch-autotune 0.1.0, python 3.11.9, torch 2.9.0"

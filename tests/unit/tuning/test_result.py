@@ -13,11 +13,11 @@ from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.profiles import file as profiles
-from autotune.profiles.format import Profile, machine_type
+from autotune.profiles.format import NO_LEVEL, Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, WrongNumbers
-from autotune.stats.proof import Proof, Round
+from autotune.stats.proof import IDENTITY, Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
@@ -130,28 +130,31 @@ class TestProfile:
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
 
     @pytest.mark.parametrize(
-        ("current", "noise_scale", "level", "recommended"),
+        ("current", "noise_scale", "level", "proven", "recommended"),
         [
-            ({}, 2.0, None, "max"),
-            ({}, None, None, "amp"),
-            ({"batch_size": 32}, 2.0, None, "amp"),
-            ({}, 2.0, "safe", "safe"),
-            ({"batch_size": 32}, None, "max", "max"),
+            ({}, 2.0, None, "safe amp max", "max"),
+            ({}, None, None, "safe amp max", "amp"),
+            ({"batch_size": 32}, 2.0, None, "safe amp max", "amp"),
+            ({}, 2.0, "safe", "safe amp max", "safe"),
+            ({"batch_size": 32}, None, "max", "safe amp max", "max"),
+            ({}, 2.0, None, "safe", "safe"),
+            ({"batch_size": 32}, 2.0, None, "", NO_LEVEL),
+            ({}, 2.0, "safe", "", NO_LEVEL),
         ],
     )
-    def test_another_batch_is_recommended_by_its_progress_and_if_none_is_stated(
-        self, current: dict[str, int], noise_scale: float | None, level: str | None, recommended: str
+    def test_the_recommended_level(
+        self, current: dict[str, int], noise_scale: float | None, level: str | None, proven: str, recommended: str
     ) -> None:
+        """Another batch by its progress and if none is stated; no level that repeats a lower one or was not tried."""
         said = replace(CONTEXT, task=replace(CONTEXT.task, current=current), noise_scale=noise_scale)
-        assert concluded(empty(OWN), said, level).recommended == recommended
-
-    def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:
-        safe = Answer(OWN.but(num_workers=2), 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
-        carried = replace(safe, reason=Reason.NOT_REACHED)
-        said = replace(CONTEXT, task=replace(CONTEXT.task, current={"batch_size": 32}))
+        settings, answers = OWN, {}
+        for number, name in enumerate(LEVELS):
+            if name in proven.split():
+                settings = OWN.but(num_workers=number + 1)
+            gain = Proof(1.3, 1.2, 1.4, 0.95, 5) if settings != OWN else IDENTITY
+            answers[name] = Answer(settings, 130.0, gain, proven=settings != OWN)
         evidence = result.evidence_of(empty(OWN), said, ())
-        answers = {"safe": safe, "amp": carried, "max": carried}
-        assert result.profile_of(empty(OWN), answers, said, evidence, recommended=None).recommended == "safe"
+        assert result.profile_of(empty(OWN), answers, said, evidence, recommended=level).recommended == recommended
 
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
         """L06: infinity in an unproven interval must not spoil the file."""
