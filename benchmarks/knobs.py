@@ -1,6 +1,6 @@
 """Which settings that are no knob of autotune would bring something on the examples? One factor at a time, in turns.
 
-    python -m benchmarks.knobs [NAME...] [--rounds 12] [--generations 2] [--seconds 0.6]
+    python -m benchmarks.knobs [NAME...] [--rounds 12] [--replicates 2] [--seconds 0.6]
 
 Each candidate is compared with the same training without it: plain PyTorch, fresh processes side by side, one block of
 each per round in random order, again in new processes for each generation. Printed and written to
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*CANDIDATES, []], default=list(CANDIDATES))
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--generations", type=int, default=2)
+    parser.add_argument("--replicates", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.6, help="of a block")
     arguments = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
@@ -106,7 +106,7 @@ def compare(candidate: Candidate, task: str, arguments: argparse.Namespace) -> R
     sides = {"without": contender(candidate, task, False), "with": contender(candidate, task, True)}
     turns: list[dict[str, float]] = []
     with neighbour("steady" if candidate.neighbour else "none"):
-        for seed in range(arguments.generations):
+        for seed in range(arguments.replicates):
             turns += rounds(sides, arguments.rounds, arguments.seconds, seed=seed)
     return paired(turns, "with", "without")
 

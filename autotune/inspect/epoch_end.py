@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import operator
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -25,6 +26,13 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 ENDS = 2
 """Ends of epochs to follow."""
 LEAST_STEPS = 3
+SUMS: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+CALLS: dict[str, Callable[[Any], Any]] = {"int": int, "len": len}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -122,15 +130,26 @@ def _values(loop: ast.For | ast.While, frame: FrameType) -> Any:
     """Return the range or loader that ``loop`` goes through, also if a bar or `enumerate` is around it; else None."""
     over = loop.iter if isinstance(loop, ast.For) else None
     while isinstance(over, ast.Call) and over.args:
-        name = ast.unparse(over.func).rpartition(".")[2]
-        if name in ("range", "trange"):
-            over = ast.Call(ast.Name("range", ast.Load()), over.args, [])
-            break
+        if ast.unparse(over.func).rpartition(".")[2] in ("range", "trange"):
+            limits = [_value(each, frame) for each in over.args]
+            return range(*limits) if all(isinstance(each, int) for each in limits) else None
         over = over.args[0]
-    if over is None:
-        return None
-    try:  # what a range is made of is read again: this process ends soon
-        code = compile(ast.fix_missing_locations(ast.Expression(over)), "<loop>", "eval")
-        return eval(code, {**frame.f_globals, "range": range}, frame.f_locals)
-    except Exception:
-        return None
+    return None if over is None else _value(over, frame)
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """Return the value of names, attributes and sums; None for all else: no function of the user is called."""
+    try:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+        if isinstance(node, ast.Attribute):
+            return getattr(_value(node.value, frame), node.attr)
+        if isinstance(node, ast.BinOp):
+            return SUMS[type(node.op)](_value(node.left, frame), _value(node.right, frame))
+        if isinstance(node, ast.Call):
+            return CALLS[ast.unparse(node.func)](_value(node.args[0], frame))
+    except Exception:  # another node, or the code of a property or a length
+        pass
+    return None

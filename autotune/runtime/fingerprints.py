@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ SHAPES = ("kernel_size", "stride", "dilation", "groups", "num_heads", "num_layer
 """Attributes of PyTorch's own layers that decide speed and that no parameter's shape shows."""
 NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr")
 """In a parameter group; schedulers add the others."""
+MOST_WRAPPED = 9
+"""Data sets that hold one another, such as `torch.utils.data.Subset`."""
 MOST_OBJECTS = 2000
 MOST_ITEMS = 50
 """Of a list or dictionary: its items are mostly alike."""
@@ -45,10 +47,23 @@ def of_optimizer(optimizer: Optimizer) -> str:
 
 
 def of_loader(loader: DataLoader[Any]) -> str:
-    """Return a digest of the classes, flags and code that a batch passes through, and of the sampler's class."""
-    found = set(_code([loader.dataset, loader.collate_fn, loader.worker_init_fn]))
-    kinds = [type(each).__qualname__ for each in (loader.batch_sampler, loader.sampler, loader)]
-    return _digest([sorted(found), kinds])
+    """Return a digest of the names of the classes and functions that a batch passes through.
+
+    Code is not looked at: tuning compares the batches that it makes, and whoever changes what a data set does without
+    a new name tunes again, as after any change of the training.
+    """
+    data = [loader.dataset]
+    while len(data) < MOST_WRAPPED and (inner := getattr(data[-1], "__dict__", {}).get("dataset")) is not None:
+        data.append(inner)
+    parts = (*data, loader.collate_fn, loader.worker_init_fn, loader.batch_sampler, loader.sampler, loader)
+    return _digest([_name(each) for each in parts])
+
+
+def _name(value: Any) -> str:
+    """Return the name of a function, or of the class of anything else; that of their module differs in a script."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    return str(value.__qualname__ if hasattr(value, "__qualname__") else type(value).__qualname__)
 
 
 def _digest(content: Any) -> str:
@@ -114,27 +129,8 @@ def _made_of(value: Any) -> Iterable[Any]:
     return type(value), *getattr(value, "__dict__", {}).values()
 
 
-def _code(roots: Iterable[Any]) -> Iterator[str]:
-    """Yield each class and function that ``roots`` are made of, with a digest of its code, and the flags set."""
-    for value in objects(roots):
-        if isinstance(value, type):
-            own = [method for method in vars(value).values() if isinstance(method, FunctionType)]
-            yield f"{value.__qualname__} {' '.join(_of_code(method.__code__) for method in own)}"
-        elif isinstance(value, FunctionType):
-            yield f"{value.__qualname__} {_of_code(value.__code__)}"
-        elif not isinstance(value, (MethodType, functools.partial, Mapping, *CONTAINERS)):
-            held = getattr(value, "__dict__", {})
-            yield f"{type(value).__qualname__} {sorted(name for name, flag in held.items() if flag is True)}"
-
-
 def _is_full(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:
         return False
-
-
-def _of_code(code: CodeType) -> str:
-    inner = [_of_code(each) if isinstance(each, CodeType) else repr(each)[:200] for each in code.co_consts]
-    words = (code.co_code.hex(), *code.co_names, *sorted(inner))
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:DIGITS]

@@ -1,7 +1,7 @@
 """Measure every feasible setting of a task or script, several interleaved rounds, and keep the raw blocks.
 
     python -m benchmarks.grid [--rounds 2] examples/tabular_mlp.py
-    python -m benchmarks.grid --rounds 1 --contests 2 benchmarks/scripts/unet.py [ITS ARGUMENTS]
+    python -m benchmarks.grid --rounds 1 --finals 2 benchmarks/scripts/unet.py [ITS ARGUMENTS]
 
 Options stand before the target: what follows a script belongs to it.
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of a script")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--contests", type=int, default=len(plan.FIELD))
+    parser.add_argument("--finals", type=int, default=len(plan.FIELD))
     parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
     arguments = parser.parse_args()
     target = recognise_target(str(arguments.target), arguments.arguments)
@@ -63,7 +63,7 @@ def main() -> None:
             path.write_text(_line(_header(runner, inventory, is_script).as_dict()), "utf-8")
         recorder = Recorder(runner, path)
         recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
-        for number, level in itertools.product(range(arguments.contests), recorder.grid.spaces):
+        for number, level in itertools.product(range(arguments.finals), recorder.grid.spaces):
             recorder.contest(level, number)
     print(file.summary(file.load(path)))
 

@@ -28,7 +28,7 @@ COMPARISONS = 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this experiment."""
     parser.add_argument("task", type=Path)
-    parser.add_argument("--generations", type=int, default=30, help="of each load")
+    parser.add_argument("--replicates", type=int, default=30, help="of each load")
     parser.add_argument("--threads", type=int, help="default: the user's; beside a neighbour several wait for ages")
     parser.add_argument("--loads", default=",".join(LOADS))
     parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of each load")
@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> None:
     unknown = sorted(set(loads) - set(LOADS))
     if unknown:
         raise SystemExit(f"--loads {unknown[0]}: no such load; loads are: {', '.join(LOADS)}")
-    data = recorded(arguments.task, path, loads, arguments.generations, arguments.threads)
+    data = recorded(arguments.task, path, loads, arguments.replicates, arguments.threads)
     data["rows"] = draws.rows(by_load(data), arguments.comparisons)
     stamp.save(path, data)
     print(stamp.table(data["rows"]))

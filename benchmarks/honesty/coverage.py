@@ -26,7 +26,7 @@ RATIOS = (1.0, 1.03, 1.10, 1.30)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this experiment."""
     parser.add_argument("--draws", type=int, default=4000, help="proofs of each noise and ratio")
-    parser.add_argument("--generations", default="24,10,4", help="after which the budget ends a proof")
+    parser.add_argument("--replicates", default="24,10,4", help="after which the budget ends a proof")
     parser.add_argument("--worlds", default="", help="names that hold this")
     parser.add_argument("--ratios", default=",".join(map(str, RATIOS)))
     parser.add_argument("--out", type=Path, help="as JSON too")
@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Print a table; write it as JSON if asked."""
     ratios = [float(ratio) for ratio in arguments.ratios.split(",")]
     noises = MODELS | dict(as_recorded(stamp.FOLDER))
-    ends = [int(count) for count in arguments.generations.split(",")]
+    ends = [int(count) for count in arguments.replicates.split(",")]
     rows = []
     for name, noise in noises.items():
         if arguments.worlds in name:

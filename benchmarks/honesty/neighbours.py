@@ -33,7 +33,7 @@ PATIENCE = Timeouts(starting=120.0, stepping=120.0)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this experiment."""
     parser.add_argument("task", type=Path)
-    parser.add_argument("--generations", type=int, default=4, help="of each load: new processes")
+    parser.add_argument("--replicates", type=int, default=4, help="of each load: new processes")
     parser.add_argument("--rounds", type=int, default=12, help="of each generation: a block of each, in random order")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a block")
     parser.add_argument("--threads", type=int, help="default: the user's")
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> None:
         settings = settings.but(threads=arguments.threads or settings.threads)
         data = {**stamp.stamp(inventory), "task": task.stem, "baseline": settings.as_dict()}
         generations: list[dict[str, Any]] = []
-        for number in range(arguments.generations):
+        for number in range(arguments.replicates):
             for load in arguments.loads.split(","):
                 others = Neighbours()
                 with neighbour(load), training(task, settings) as plain, resident(runner, settings) as trial:

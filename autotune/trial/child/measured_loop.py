@@ -21,9 +21,11 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task_facts import MemoryUse
 from autotune.probes import cpu_time
@@ -106,6 +108,16 @@ def quarter(batch: Any) -> Any:
         return tensor[: whole // 4] if tensor.dim() and len(tensor) == whole else tensor
 
     return tree_map_only(Tensor, cut, batch)
+
+
+def _local(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return DistributedDataParallel's ``forward`` whose gradients stay in the process."""
+
+    def local(model: DistributedDataParallel, *inputs: Any, **options: Any) -> Any:
+        with model.no_sync():
+            return forward(model, *inputs, **options)
+
+    return local
 
 
 def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
@@ -264,8 +276,10 @@ class MeasuredLoop:
         if self.spec.without is Without.UPDATE:
             for optimizer in self.session.optimizers:
                 optimizer.step = _no_update  # type: ignore[method-assign]
-        elif self.spec.without is Without.GRADIENT_SYNC and self.session.sync is not None:
-            self.session.sync.stopped = True
+        elif self.spec.without is Without.GRADIENT_SYNC:
+            if self.session.sync is not None:
+                self.session.sync.stopped = True
+            replace(DistributedDataParallel, "forward", _local)  # the script's own; this process ends with the trial
 
     def goes_on(self) -> None:
         """Report that training goes on, twice a second at most."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
@@ -141,6 +145,20 @@ class TestLeavingOut:
         loop.leave_out()
         assert loop.optimizer.step(lambda: torch.tensor(3.0)) == 3.0
         assert loop.optimizer.step() is None
+
+    def test_a_scripts_own_gradient_sync(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = SimpleNamespace(syncs=True)
+
+        @contextlib.contextmanager
+        def no_sync() -> Iterator[None]:
+            model.syncs = False
+            yield
+            model.syncs = True
+
+        model.no_sync = no_sync
+        monkeypatch.setattr(DistributedDataParallel, "forward", lambda own, number: (own.syncs, number))
+        workshop.loop(spec={"without": Without.GRADIENT_SYNC}).leave_out()
+        assert DistributedDataParallel.forward(model, 3) == (False, 3)  # type: ignore[arg-type]
 
 
 class TestQuarter:
