@@ -35,7 +35,7 @@ from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, Match
-from autotune.runtime.entry import startup, torchrun
+from autotune.runtime.entry import torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 
@@ -185,6 +185,8 @@ def _launch(
         variables[binding.VARIABLE] = plan.text
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
+    alone = settings.processes == 1 and not rendezvous
+    binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
     starting = partial(
         command,
@@ -196,15 +198,7 @@ def _launch(
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )
-    started_in = base | variables
-    at_once = settings.processes == 1 and not rendezvous and row.launcher != MPIEXEC and startup.works()
-    if at_once:  # without our entry and starter in between, which would be interpreters of their own
-        start = [sys.executable, *script.words]
-        if order is not None or row.module:
-            startup.mark(started_in, row.name)
-    else:
-        binder = [sys.executable, *BINDER] if plan.affinities else []
-        start = starting(binder=binder, torchrun=OUR_TORCHRUN)
+    start = starting(binder=binder, torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if rendezvous:
         samples = -(-settings.global_batch // (settings.processes * options.nodes))
@@ -213,7 +207,7 @@ def _launch(
             f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
         )
     portable = starting(binder=system_tools(plan))
-    return Launch(start, portable, started_in, variables, tuple(notes), binds=at_once and bool(plan.affinities))
+    return Launch(start, portable, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
 
 
 def _rendezvous(options: StartOptions, row: BackendRow) -> tuple[list[str], str | None]:

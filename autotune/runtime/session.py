@@ -25,7 +25,7 @@ from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
-from autotune.runtime import fingerprints, loaders, processes
+from autotune.runtime import ending, fingerprints, loaders, processes
 from autotune.runtime.gradient_sync import GradientSync
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Progress, Shard
@@ -111,6 +111,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
             raise
         self._precision = precision.of(self._training)
         self.autocast = self._precision.autocast
+        if announce and settings is not None:
+            self._restore.callback(ending.explain(self._applied))
 
     def _join(self, init_method: str | None) -> None:
         """Join the other processes."""
@@ -255,11 +257,16 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Leave the process group and put everything back that was changed. Random numbers are never touched."""
         self._restore.close()
 
-    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None = None, *_traceback: object
+    ) -> None:
         """Close. A process that failed stops answering: the others would train on without its share."""
         if kind is not None and self.sync is not None:
             self.sync.abandon()
+        applied = self._applied() if error is not None and self._notes.announce else ""
         self.close()
+        if applied:
+            ending.explain(lambda: applied, error)
 
     def __repr__(self) -> str:
         """Return one line, for prompts and logs."""
@@ -271,6 +278,14 @@ class Session(contextlib.AbstractContextManager["Session"]):
         parts = [f"level {self.level}", self.origin, f"applied: {', '.join(applied) or 'nothing'}"]
         parts += [f"not applied: {'; '.join(f'{name} ({why})' for name, why in missing.items())}"] * bool(missing)
         return f"<Session {'; '.join(filter(None, parts))}>"
+
+    def _applied(self) -> str:
+        """Return the level and the knobs that are in force; nothing if none is."""
+        missing = dict(self.not_applied)
+        names = [name for name in self._in_force if name not in missing]
+        names += ["processes"] * (self.world_size > 1 and "processes" not in missing)
+        values = ", ".join(f"{name}={getattr(self.settings, name)}" for name in names)
+        return f"level {self.level}: {values}" if values else ""
 
     # How things are prepared ----------------------------------------------------------------------------------------
 
@@ -358,8 +373,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         if wanted == own or (self.level is None and self._moves):
             return
         if grows and reason is None and self._resizes(loader):
-            change = loaders.batch_change(loader, wanted)
-            self._restore.callback(change.undo)
+            self._keep("batch_size", loaders.batch_change(loader, wanted))
             return
         if reason is not None and grows:
             self._notes.not_applied("batch_size", reason)

@@ -7,7 +7,7 @@ import atexit, sys
 value = "alive"
 @atexit.register
 def last():
-    print("last", value, sorted(name for name in globals() if name.startswith("__")), sys.excepthook)
+    print("last", value, __name__, sys.excepthook)
 @atexit.register
 def first():
     print("first", flush=True)
@@ -72,12 +72,5 @@ ORDERLY: dict[str, str | bytes] = {
     "closed stdout": "import sys\nprint('x')\nsys.stdout.close()\n",
 }
 """By name. Text, or bytes where the coding matters."""
-
-DEEP: dict[str, str | bytes] = {
-    "recursion": "def again():\n    again()\nimport sys\nsys.setrecursionlimit(80)\nagain()",
-    "stack": "import traceback\ndef f():\n    traceback.print_stack()\nf()\n",
-    "far warning": "import warnings\nwarnings.warn('too far up', stacklevel=3)\n",
-}
-"""They look below their own first frame."""
 
 UNDER_MPI = ("chained", "exit words", "thread")
