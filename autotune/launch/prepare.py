@@ -48,6 +48,7 @@ OTHER_NUMBER = (
     "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
     " line, or give --nproc"
 )
+UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
 DISABLED = f"{DISABLE} is set: {AS_IT_IS}, without a profile"
 
 
@@ -268,8 +269,8 @@ def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
     if profile.target.script is None or settings == profile.baseline:
         return None
     shared = None
-    if settings.processes > 1:
-        shared = SharedBatch(profile.baseline.global_batch, settings.batch_size, profile.target.samples or 0)
+    if settings.processes > 1 or settings.global_batch != profile.baseline.global_batch:
+        shared = SharedBatch(profile.baseline.global_batch, settings.batch_size, profile.target.samples)
     return Order(settings, profile.baseline, profile.target.compared, level, profile.target.device, shared)
 
 
@@ -284,7 +285,7 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
     if profile.target.script is not None:
         return None if script.name == tuned else f"the profile is of {tuned}"
     text = script.path.read_text(errors="replace") if script.path.is_file() else ""
-    return None if "autotune" in text else "it does not use autotune.load(), which shares its work out"
+    return None if "autotune" in text else UNSEEN
 
 
 def _check_shares(profile: Profile, settings: Settings, nodes: int) -> None:

@@ -4,8 +4,8 @@
     mpiexec -n 2 python -m autotune.runtime.entry mpi train.py ARGS
     torchrun --nproc-per-node=2 -m autotune.runtime.entry ccl train.py ARGS
 
-`autotune run` uses this for every script that it changes something for. The script runs in this process (`as_main`). The
-backend and the settings are put in place when it imports PyTorch. Not before: PyTorch reads variables then that the
+`autotune run` uses this for every script that it changes something for. The script runs in this process (`as_main`).
+The backend and the settings are put in place when it imports PyTorch. Not before: PyTorch reads variables then that the
 script may set itself, such as ``OMP_NUM_THREADS`` or ``TORCH_LOGS``.
 
 Under mpiexec the script finds the variables that torchrun would set, and an error ends all processes: a rank that only
