@@ -146,7 +146,7 @@ class Applied:
         self._undo: list[Callable[[], object]] = []
         self._hook: Any = None
         self._known: dict[int, Any] = {}
-        self._stepping = self._is_over = False
+        self._stepping = self._is_over = self._is_beside_tuned = False
 
     def install(self) -> None:
         """Hook into what the changed knobs need, and no more."""
@@ -218,8 +218,9 @@ class Applied:
         if loader not in self._resized:
             return
         tuned = self.order.compared
-        known = (fingerprints.of_model(model) in tuned.models for model in modules())
-        if fingerprints.of_loader(loader) in tuned.loaders and any(known):
+        if not self._is_beside_tuned:
+            self._is_beside_tuned = any(fingerprints.of_model(model) in tuned.models for model in modules())
+        if fingerprints.of_loader(loader) in tuned.loaders and self._is_beside_tuned:
             self.session.keep("batch_size", Change())
             return
         loaders.batch_change(loader, shared.batch)
@@ -265,7 +266,7 @@ def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:
 
 
 def modules() -> list[nn.Module]:
-    """Return all modules of this process."""
+    """Return all modules of this process: by a walk, since hooks would be seen or see less (decision 029)."""
     from torch import nn
 
     return [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
