@@ -45,7 +45,7 @@ LAYERS = (
     Layer("profiles*",       "yaml platformdirs fsspec",               never="subprocess torch"),
     Layer("launch.command launch", "",              never="subprocess torch"),
     Layer("runtime*",        "torch numpy mpi4py",                     never="subprocess"),
-    Layer("runtime.session", "torch numpy",                            never="subprocess", prints=True),
+    Layer("runtime.session runtime.ending", "torch numpy",             never="subprocess", prints=True),
     Layer("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
     Layer("runtime.entry*",  "torch",                                  never="subprocess", prints=True),
     Layer("inspect.verdict", "",                                       never=f"{IMPURE} trial runtime"),

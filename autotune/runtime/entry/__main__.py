@@ -8,15 +8,14 @@
 The backend and the settings are put in place when it imports PyTorch. Not before: PyTorch reads variables then that the
 script may set itself, such as ``OMP_NUM_THREADS`` or ``TORCH_LOGS``.
 
-Under mpiexec the script finds the variables that torchrun would set, and an error ends all processes: a rank that only
-exits would keep the others waiting for ever.
+Under mpiexec, on one machine, the script finds the variables that torchrun would set, and an error ends all processes:
+a rank that only exits would keep the others waiting for ever.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import socket
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -25,8 +24,7 @@ from typing import Any
 from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.runtime import ending
-from autotune.runtime.entry import as_main
-from autotune.runtime.entry.torchrun import free_port
+from autotune.runtime.entry import as_main, torchrun
 from autotune.scripts.adapters import AfterImport
 
 
@@ -51,26 +49,6 @@ def prepare(backend: str) -> None:
     if BACKENDS[backend].module is None and order is None:
         return
     AfterImport({"torch": functools.partial(_with_torch, backend, os.getpid(), order)}).install()
-
-
-def torchrun_variables(api: Any) -> dict[str, str]:
-    """Return what torchrun would set: ranks, sizes, and where to meet."""
-    world = api.COMM_WORLD
-    here = world.Split_type(api.COMM_TYPE_SHARED)
-    single = here.size == world.size
-    # As mpiexec was told to find this machine: its own name for itself need not resolve elsewhere.
-    name = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
-    address, port = world.bcast(("127.0.0.1" if single else name, free_port()))
-    found = {
-        "RANK": world.rank,
-        "WORLD_SIZE": world.size,
-        "LOCAL_RANK": here.rank,
-        "LOCAL_WORLD_SIZE": here.size,
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
-    }
-    here.Free()
-    return {name: str(value) for name, value in found.items()}
 
 
 def _plain_line() -> list[str]:
@@ -113,7 +91,8 @@ def _run_as_rank(backend: str, run: Callable[[], None]) -> None:
     from autotune.runtime import mpi
 
     def work() -> None:
-        os.environ.update(torchrun_variables(mpi.start()))
+        world = mpi.start().COMM_WORLD
+        os.environ.update(torchrun.variables(world.rank, world.size, world.bcast(torchrun.free_port())))
         prepare(backend)
         run()
 

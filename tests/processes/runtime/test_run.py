@@ -31,15 +31,11 @@ SURROUNDING = {
 """What the user's job has set: a sweep, and a process group of one."""
 
 TRAINS = """
-import faulthandler, json, os, sys, time
-if "timer" in sys.argv:
-    faulthandler.dump_traceback_later(4, exit=True)
+import json, os, sys
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-if "timer" in sys.argv:
-    time.sleep(60)
 names = ("ACCELERATE_", "SLURM_", "OMPI_", "RANK", "WORLD_SIZE", "MASTER_", "AUTOTUNE_", "PYTHONPATH")
 found = {"variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(names)}}
 dist.init_process_group("gloo")
@@ -105,13 +101,6 @@ def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[s
     assert found == plain
     assert found["patched"] == []
     assert found["variables"] == {**SURROUNDING, "PYTHONPATH": str(ROOT)}
-
-
-def test_a_timer_of_the_scripts_goes_off(script: Path, tmp_path: Path) -> None:
-    made = written(tmp_path / "own.yaml", malloc="keep")
-    done = start("-m", "autotune", "run", "--profile", made, script, "timer", ROOT / "autotune")
-    assert done.returncode == 1
-    assert "Timeout (0:00:04)!" in done.stderr
 
 
 FAILS = """

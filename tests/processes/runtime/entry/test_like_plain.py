@@ -161,17 +161,6 @@ def test_variables_of_the_interpreter_reach_the_script(tmp_path: Path, name: str
     assert found == python(script, folder=tmp_path, **{name: value})
 
 
-@pytest.mark.parametrize("value", ["", None])
-def test_no_path_of_the_users_stays_none(tmp_path: Path, value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a checkout that is on no path, so that the script itself cannot import it."""
-    script = written(tmp_path / "script.py", SHOW)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    environment = {**os.environ, **({} if value is None else {"PYTHONPATH": value})}
-    lines = ([sys.executable, script], [sys.executable, "-m", ENTRY, "gloo", script])
-    plain, ours = (subprocess.check_output(line, env=environment, cwd=ROOT, text=True) for line in lines)
-    assert ours == plain
-
-
 # What is prepared, and when ------------------------------------------------------------------------------------------
 
 
