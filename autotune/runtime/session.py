@@ -340,8 +340,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._trained_on = loader, loader.batch_size
         first, batch = self._trained_on
         if self.settings is not None:
-            again = loaders.reads_like(loader, first, later=True)  # a loop may build its data set anew
-            again = again and loaders.length(loader.dataset) == loaders.length(first.dataset)
+            again = loaders.reads_like(loader, first, later=not self._moves)  # a script may build its data set anew
             if again and loader.batch_size == batch:
                 self._resize(loader, self.settings)
             if any(knob.on_loader is not None for knob in self._knobs):
