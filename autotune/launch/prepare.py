@@ -36,7 +36,7 @@ from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, Match
 from autotune.scripts.apply import Order, SharedBatch
-from autotune.scripts.entry import startup, torchrun
+from autotune.scripts.entry import torchrun
 from autotune.trial.target import Script
 
 AS_IT_IS = "the script starts as it is"
@@ -48,6 +48,7 @@ OTHER_NUMBER = (
     "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
     " line, or give --nproc"
 )
+UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
 DISABLED = f"{DISABLE} is set: {AS_IT_IS}, without a profile"
 
 
@@ -185,6 +186,8 @@ def _launch(
         variables[binding.VARIABLE] = plan.text
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
+    alone = settings.processes == 1 and not rendezvous
+    binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
     starting = partial(
         command,
@@ -196,15 +199,7 @@ def _launch(
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )
-    started_in = base | variables
-    at_once = settings.processes == 1 and not rendezvous and row.launcher != MPIEXEC and startup.works()
-    if at_once:  # without our entry and starter in between, which would be interpreters of their own
-        start = [sys.executable, *script.words]
-        if order is not None or row.module:
-            startup.mark(started_in, row.name)
-    else:
-        binder = [sys.executable, *BINDER] if plan.affinities else []
-        start = starting(binder=binder, torchrun=OUR_TORCHRUN)
+    start = starting(binder=binder, torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if rendezvous:
         samples = -(-settings.global_batch // (settings.processes * options.nodes))
@@ -213,7 +208,7 @@ def _launch(
             f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
         )
     portable = starting(binder=system_tools(plan))
-    return Launch(start, portable, started_in, variables, tuple(notes), binds=at_once and bool(plan.affinities))
+    return Launch(start, portable, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
 
 
 def _rendezvous(options: StartOptions, row: BackendRow) -> tuple[list[str], str | None]:
@@ -274,8 +269,8 @@ def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
     if profile.target.script is None or settings == profile.baseline:
         return None
     shared = None
-    if settings.processes > 1:
-        shared = SharedBatch(profile.baseline.global_batch, settings.batch_size, profile.target.samples or 0)
+    if settings.processes > 1 or settings.global_batch != profile.baseline.global_batch:
+        shared = SharedBatch(profile.baseline.global_batch, settings.batch_size, profile.target.samples)
     return Order(settings, profile.baseline, profile.target.compared, level, profile.target.device, shared)
 
 
@@ -290,7 +285,7 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
     if profile.target.script is not None:
         return None if script.name == tuned else f"the profile is of {tuned}"
     text = script.path.read_text(errors="replace") if script.path.is_file() else ""
-    return None if "autotune" in text else "it does not use autotune.load(), which shares its work out"
+    return None if "autotune" in text else UNSEEN
 
 
 def _check_shares(profile: Profile, settings: Settings, nodes: int) -> None:

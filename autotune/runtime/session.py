@@ -25,7 +25,7 @@ from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
-from autotune.runtime import fingerprints, loaders, processes
+from autotune.runtime import ending, fingerprints, loaders, processes
 from autotune.runtime.gradient_sync import GradientSync
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Progress, Shard
@@ -56,7 +56,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             both itself.
         compared: what tuning has compared with plain PyTorch; nothing else is changed. None in trials.
         knobs: those that differ from the user's own settings; the others are left alone.
-        resizes: returns True for a loader of a script that may get another batch.
+        resizes: give the loader that is trained on another batch, if the settings have one.
 
     Attributes:
         device: where batches and models go.
@@ -81,7 +81,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         moves: bool = True,
         compared: Fingerprint | None = None,
         knobs: Collection[str] = KNOB_NAMES,
-        resizes: Callable[[DataLoader[Any]], bool] = lambda _loader: True,
+        resizes: bool = True,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
@@ -103,7 +103,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 value = getattr(settings, knob.name)
                 if knob.start is not None and knob.changes(value):
                     change = knob.start(value, self._training)
-                    self._keep(knob.name, change)
+                    self.keep(knob.name, change)
                     if change is not None:
                         self._training.started[knob.name] = change
         except BaseException:
@@ -111,6 +111,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
             raise
         self._precision = precision.of(self._training)
         self.autocast = self._precision.autocast
+        if announce and settings is not None:
+            self._restore.callback(ending.explain(self._applied))
 
     def _join(self, init_method: str | None) -> None:
         """Join the other processes."""
@@ -128,7 +130,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._sharing = Sharing(world, self.device, self._progress, self._notes, self.models)
         self._restore.callback(self._sharing.numbers.end)
 
-    def _keep(self, knob: str, change: Change | None) -> None:
+    def keep(self, knob: str, change: Change | None) -> None:
         """Remember a change, to be undone at the end; note why it did not take effect."""
         if change is not None:
             self._restore.callback(change.undo)
@@ -255,11 +257,16 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Leave the process group and put everything back that was changed. Random numbers are never touched."""
         self._restore.close()
 
-    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None = None, *_traceback: object
+    ) -> None:
         """Close. A process that failed stops answering: the others would train on without its share."""
         if kind is not None and self.sync is not None:
             self.sync.abandon()
+        applied = self._applied() if error is not None and self._notes.announce else ""
         self.close()
+        if applied:
+            ending.explain(lambda: applied, error)
 
     def __repr__(self) -> str:
         """Return one line, for prompts and logs."""
@@ -271,6 +278,14 @@ class Session(contextlib.AbstractContextManager["Session"]):
         parts = [f"level {self.level}", self.origin, f"applied: {', '.join(applied) or 'nothing'}"]
         parts += [f"not applied: {'; '.join(f'{name} ({why})' for name, why in missing.items())}"] * bool(missing)
         return f"<Session {'; '.join(filter(None, parts))}>"
+
+    def _applied(self) -> str:
+        """Return the level and the knobs that are in force; nothing if none is."""
+        missing = dict(self.not_applied)
+        names = [name for name in self._in_force if name not in missing]
+        names += ["processes"] * (self.world_size > 1 and "processes" not in missing)
+        values = ", ".join(f"{name}={getattr(self.settings, name)}" for name in names)
+        return f"level {self.level}: {values}" if values else ""
 
     # How things are prepared ----------------------------------------------------------------------------------------
 
@@ -313,7 +328,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             value = getattr(self.settings, knob.name)
             if act is None or not knob.changes(value):
                 continue
-            self._keep(knob.name, act(value, item, self._training) if compared else Refused(OTHER[kind]))
+            self.keep(knob.name, act(value, item, self._training) if compared else Refused(OTHER[kind]))
 
     def _is_compared(self, kind: str, fingerprint: Callable[[Any], str], item: Any) -> bool:
         digest = fingerprint(item)
@@ -325,7 +340,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._trained_on = loader, loader.batch_size
         first, batch = self._trained_on
         if self.settings is not None:
-            if loaders.reads_like(loader, first) and loader.batch_size == batch:
+            again = loaders.reads_like(loader, first, later=not self._moves)  # a script may build its data set anew
+            if again and loader.batch_size == batch:
                 self._resize(loader, self.settings)
             if any(knob.on_loader is not None for knob in self._knobs):
                 self._workers(loader, self.settings)
@@ -341,7 +357,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             change = OTHER["loaders"] if settings.num_workers != loader.num_workers else None
         if isinstance(change, str):
             change = Refused(f"kept at {loader.num_workers}: {change}")
-        self._keep("num_workers", change)
+        self.keep("num_workers", change)
 
     def _resize(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader that is trained on the global batch of level ``max``; the user's own stays below that."""
@@ -354,14 +370,18 @@ class Session(contextlib.AbstractContextManager["Session"]):
         ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
         reason = loaders.why_not_resized(loader, wanted)
-        grows = self.level == "max" or not self._moves  # a trial of a script applies exactly the settings
+        if self._compared is not None and self.seen.models and not set(self.seen.models) & set(self._compared.models):
+            reason = OTHER["models"]
+        grows = self._resizes and (self.level == "max" or not self._moves)  # a trial applies exactly the settings
         if wanted == own or (self.level is None and self._moves):
             return
-        if grows and reason is None and self._resizes(loader):
-            change = loaders.batch_change(loader, wanted)
-            self._restore.callback(change.undo)
+        if grows and reason is None:
+            self.keep("batch_size", loaders.batch_change(loader, wanted))
+            self._notes.add(
+                f"batches of {wanted} in place of {own}: len(loader) has changed, and schedules made from it"
+            )
             return
-        if reason is not None and grows:
+        if grows:
             self._notes.not_applied("batch_size", reason)
         self._notes.add(f"your batch of {own * ranks} is kept; the profile was measured with {settings.global_batch}")
 

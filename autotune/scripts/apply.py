@@ -1,7 +1,8 @@
 """Settings in force for a running script. What it trains with is changed only if a setting differs from its own.
 
 Process-wide settings are made when PyTorch is imported, and nothing else is installed for them. Loaders are changed in
-place, when the script begins to iterate them. An optimizer and the model that it trains are changed just before the
+place, when the script begins to iterate them; their batch when they are built, since schedules are made from their
+length. An optimizer and the model that it trains are changed just before the
 optimizer's first step: by then both exist, and nothing that compilers look at has to be replaced.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autotune.decoding import decoded
-from autotune.knobs.change import replace
+from autotune.knobs.change import Change, Refused, replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
@@ -32,28 +35,32 @@ LOG = logging.getLogger("autotune")
 
 @dataclass(frozen=True)
 class SharedBatch:
-    """The batch of one process, and the share of each of several.
+    """The batch that a script states, and what each process trains on: its share, or at ``max`` another batch.
 
     Attributes:
         batch: the one that the script states.
-        share: of each process.
+        share: what each process gets in its place.
         samples: of the dataset that the script trains on; loaders over others are left alone.
     """
 
     batch: int
     share: int
-    samples: int
+    samples: int | None
 
-    def building(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Return ``DataLoader.__init__`` with the share in place of the batch."""
+    def building(
+        self, original: Callable[..., None], built: Callable[[DataLoader[Any]], object] = id
+    ) -> Callable[..., None]:
+        """Return ``DataLoader.__init__`` with the share in place of the batch; ``built`` gets the loaders with it."""
         from autotune.runtime.loaders import length
 
         def build(
             loader: DataLoader[Any], dataset: Any, batch_size: int | None = 1, *arguments: Any, **options: Any
         ) -> None:
-            if batch_size == self.batch and self.samples == length(dataset):
+            if changes := batch_size == self.batch and self.samples == length(dataset):
                 batch_size = self.share
             original(loader, dataset, batch_size, *arguments, **options)
+            if changes:
+                built(loader)
 
         return build
 
@@ -84,7 +91,7 @@ class Order:
         compared: what tuning has compared with plain PyTorch.
         level: of the settings.
         device: that was tuned.
-        shared_batch: the share of the batch of each of several processes; None for one.
+        shared_batch: the share of the batch of each of several processes, or the other batch of ``max``; else None.
     """
 
     settings: Settings
@@ -133,22 +140,24 @@ class Applied:
             moves=False,
             compared=order.compared,
             knobs=order.changed | (ALWAYS if strict else set()),
-            resizes=self._resizes,
+            resizes=strict,
         )
+        self._resized: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._undo: list[Callable[[], object]] = []
         self._hook: Any = None
         self._known: dict[int, Any] = {}
-        self._stepping = self._is_over = False
+        self._stepping = self._is_over = self._is_beside_tuned = False
 
     def install(self) -> None:
         """Hook into what the changed knobs need, and no more."""
         from torch.optim.optimizer import register_optimizer_step_pre_hook
         from torch.utils.data import DataLoader
 
-        if self._needs("on_loader", "batch_size"):
+        if self._needs("on_loader") or self.order.shared_batch is not None:
             self._undo.append(replace(DataLoader, "__iter__", self._iterating))
         if self.order.shared_batch is not None:
-            self._undo.append(replace(DataLoader, "__init__", self.order.shared_batch.building))
+            build = partial(self.order.shared_batch.building, built=self._resized.add)
+            self._undo.append(replace(DataLoader, "__init__", build))
         if self._needs("on_model") or self._needs("on_optimizer"):
             self._hook = register_optimizer_step_pre_hook(self.before_step)
 
@@ -161,9 +170,8 @@ class Applied:
             self._hook.remove()
         self.session.close()
 
-    def _needs(self, hook: str, *names: str) -> bool:
-        knobs = (knob for knob in KNOBS if knob.name in self.order.changed)
-        return any(getattr(knob, hook) is not None or knob.name in names for knob in knobs)
+    def _needs(self, hook: str) -> bool:
+        return any(getattr(knob, hook) is not None for knob in KNOBS if knob.name in self.order.changed)
 
     def _iterating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -196,30 +204,38 @@ class Applied:
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> None:
         shared = self.order.shared_batch
-        if shared is not None and not self._strict and (reason := shared.why_not(loader)) is not None:
-            raise SystemExit(f"autotune: {reason}")
+        if shared is not None and not self._strict:
+            if self.order.settings.processes == 1:
+                self._check_batch(loader, shared)
+            elif (reason := shared.why_not(loader)) is not None:
+                raise SystemExit(f"autotune: {reason}")
         self.session.prepare(loader)
 
-    def _resizes(self, loader: DataLoader[Any]) -> bool:
-        """Return True if ``loader`` and its batch are like what was tuned, and a model of this process is, too. Trials
-        are what is tuned."""
-        from autotune.runtime import fingerprints
+    def _check_batch(self, loader: DataLoader[Any], shared: SharedBatch) -> None:
+        """Give a loader its own batch back, unless it and a model of this process are like those that were tuned."""
+        from autotune.runtime import fingerprints, loaders
 
-        if loader.batch_size != self.order.baseline.batch_size:
-            return False
-        if self._strict:
-            return True
+        if loader not in self._resized:
+            return
         tuned = self.order.compared
-        known = (fingerprints.of_model(model) in tuned.models for model in modules())
-        return fingerprints.of_loader(loader) in tuned.loaders and any(known)
+        if not self._is_beside_tuned:
+            self._is_beside_tuned = any(fingerprints.of_model(model) in tuned.models for model in modules())
+        if fingerprints.of_loader(loader) in tuned.loaders and self._is_beside_tuned:
+            self.session.keep("batch_size", Change())
+            return
+        loaders.batch_change(loader, shared.batch)
+        why = f"the model or the data set is not the one that was tuned; len(loader) was of batches of {shared.share}"
+        self.session.keep("batch_size", Refused(why))
 
     def _models_of(self, optimizer: Optimizer) -> list[nn.Module]:
-        """Return the models like those that were tuned of which ``optimizer`` trains parameters."""
+        """Return the models of which ``optimizer`` trains parameters: those like the tuned ones, else the outermost,
+        which the session refuses and says so."""
         from autotune.runtime import fingerprints
 
         if not self._needs("on_model"):
             return []
-        held, waiting = set(map(id, parameters_of(optimizer))), models_trained_by([optimizer])
+        held, outermost = set(map(id, parameters_of(optimizer))), models_trained_by([optimizer])
+        waiting = list(outermost)
         models: list[nn.Module] = []
         while waiting:
             module = waiting.pop()
@@ -229,7 +245,7 @@ class Applied:
                 models.append(module)
             else:
                 waiting += [child for child in module._modules.values() if child is not None]
-        return models
+        return models or outermost
 
     def _safely(self, work: Callable[[], Any]) -> None:
         """Do ``work``. A real training goes on, as it is, if settings cannot be applied."""
@@ -250,7 +266,7 @@ def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:
 
 
 def modules() -> list[nn.Module]:
-    """Return all modules of this process."""
+    """Return all modules of this process: by a walk, since hooks would be seen or see less (decision 029)."""
     from torch import nn
 
     return [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]

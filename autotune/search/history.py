@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Measurement
-from autotune.stats.outcome import Outcome
+from autotune.stats.outcome import BUDGET_OVER, Outcome, TimedOut
 from autotune.stats.proof import Round
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
@@ -38,6 +38,11 @@ class Trial:
     def measurement(self) -> Measurement | None:
         """Return the blocks that were measured; None if the trial failed."""
         return self.outcome.measurement
+
+    @property
+    def cut_short(self) -> bool:
+        """Return True if only the end of the budget kept it from being measured: that is no failure."""
+        return isinstance(self.outcome, TimedOut) and self.outcome.phase == BUDGET_OVER
 
     @property
     def rate(self) -> float | None:

@@ -61,7 +61,9 @@ def _without_candidate(state: RunState, level: str) -> Reason:
         return Reason.NOISY
     if any(trial.outcome.measured for trial in named):
         return Reason.SAME
-    return Reason.ALL_FAILED if named else Reason.NOT_TRIED
+    if any(not trial.cut_short for trial in named):
+        return Reason.ALL_FAILED
+    return Reason.NOT_REACHED if named else Reason.NOT_TRIED
 
 
 def _adds_nothing(state: RunState, level: str) -> bool:
@@ -89,7 +91,7 @@ def _known_rates(state: RunState) -> Iterator[float]:
 
 def _with_failed_precision(state: RunState, found: Answer) -> Answer:
     """Return why a lower precision never ran, though it was tried; ``found`` if one did or none was tried."""
-    lower = [trial for trial in state.history if lower_precision(trial.settings, state.baseline)]
+    lower = [t for t in state.history if not t.cut_short and lower_precision(t.settings, state.baseline)]
     tried = [trial for trial in lower if trial.settings.precision != state.baseline.precision] or lower
     if not tried or any(trial.outcome.measured for trial in tried):
         return found

@@ -1,69 +1,89 @@
 """Run an unchanged training script on a backend that its ``init_process_group`` does not name, or with settings.
 
+    python -m autotune.scripts.entry gloo train.py ARGS
     mpiexec -n 2 python -m autotune.scripts.entry mpi train.py ARGS
     torchrun --nproc-per-node=2 -m autotune.scripts.entry ccl train.py ARGS
 
-`autotune run` uses this for several processes, and for MPI; one process it starts directly. Without MPI this process
-becomes just what ``python train.py ARGS`` starts (`startup`). Under mpiexec the script finds the variables that
-torchrun would set, and an error ends all processes: a rank that only exits would keep the others waiting for ever.
-Python ends MPI before it reports how a script ended. So under mpiexec this process runs the script itself
-(`as_main`).
+`autotune run` uses this for every script that it changes something for. The script runs in this process (`as_main`).
+The backend and the settings are put in place when it imports PyTorch. Not before: PyTorch reads variables then that the
+script may set itself, such as ``OMP_NUM_THREADS`` or ``TORCH_LOGS``.
+
+Under mpiexec, on one machine, the script finds the variables that torchrun would set, and an error ends all processes:
+a rank that only exits would keep the others waiting for ever.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import socket
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
+from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.scripts.entry import as_main, startup
-from autotune.scripts.entry.torchrun import free_port
+from autotune.runtime import ending
+from autotune.scripts.adapters import AfterImport
+from autotune.scripts.entry import as_main, torchrun
 
 
 def main(arguments: list[str]) -> None:
-    """Run ``[backend, script, *the script's arguments]``."""
-    backend, script = arguments[:2]
-    under_mpi = BACKENDS[backend].launcher == MPIEXEC
-    line = _plain_line()
-    if line and not under_mpi and startup.works():
-        startup.mark(os.environ, backend)
-        os.execv(sys.executable, line)
-    run = functools.partial(as_main.run, script, arguments[1:], line)
-    if under_mpi:
+    """Run ``[backend, script, *the script's arguments]``, or ``-m`` and a module in the place of the script."""
+    backend, *words = arguments
+    run = functools.partial(as_main.run, words, _plain_line())
+    if BACKENDS[backend].launcher == MPIEXEC:
         _run_as_rank(backend, run)
-    else:
-        startup.prepare(backend)
-        run()
+        return
+    prepare(backend)
+    error, status = as_main.ended(run, _uncaught)
+    if isinstance(error, KeyboardInterrupt):
+        sys.excepthook = lambda *_: None  # it is said already
+        raise error
+    sys.exit(status)
 
 
-def torchrun_variables(api: Any) -> dict[str, str]:
-    """Return what torchrun would set: ranks, sizes, and where to meet."""
-    world = api.COMM_WORLD
-    here = world.Split_type(api.COMM_TYPE_SHARED)
-    single = here.size == world.size
-    # As mpiexec was told to find this machine: its own name for itself need not resolve elsewhere.
-    name = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
-    address, port = world.bcast(("127.0.0.1" if single else name, free_port()))
-    found = {
-        "RANK": world.rank,
-        "WORLD_SIZE": world.size,
-        "LOCAL_RANK": here.rank,
-        "LOCAL_WORLD_SIZE": here.size,
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
-    }
-    here.Free()
-    return {name: str(value) for name, value in found.items()}
+def prepare(backend: str) -> None:
+    """Put ``backend``, and what `autotune run` applies to the script, in place once PyTorch is imported."""
+    order = os.environ.pop(SCRIPT_VARIABLE, None)
+    if BACKENDS[backend].module is None and order is None:
+        return
+    AfterImport({"torch": functools.partial(_with_torch, backend, os.getpid(), order)}).install()
 
 
-def _plain_line() -> list[str] | None:
-    """Return this process's command line without its own arguments; None if they are not as `command` writes them."""
+def _plain_line() -> list[str]:
+    """Return this process's command line without what names this module and the backend."""
     words, ours = sys.orig_argv, len(sys.orig_argv) - len(sys.argv) + 1
-    return [*words[: ours - 2], *words[ours + 1 :]] if words[ours - 2] == "-m" else None
+    return [*words[: ours - 2], *words[ours + 1 :]]
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, frames: Any) -> None:
+    """Show an error as Python does."""
+    sys.last_type, sys.last_value, sys.last_traceback = kind, error, frames
+    sys.excepthook(kind, error, frames)
+
+
+def _with_torch(backend: str, process: int, order: str | None, _torch: ModuleType) -> None:
+    """Do the work. Settings are left out in a forked child of ``process``: it need not be one that trains."""
+    if BACKENDS[backend].module is not None:
+        from autotune.runtime import processes
+
+        processes.replace_init(functools.partial(_starting, processes.registered(backend)))
+    if order is not None and os.getpid() == process:
+        from autotune.scripts.apply import Applied, Order
+
+        Applied(Order.from_text(order)).install()
+
+
+def _starting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``init_process_group`` start backend ``name``, whatever the script names."""
+
+    def init_process_group(backend: str | None = None, *positional: Any, **options: Any) -> Any:
+        options.pop("pg_options", None)  # they are the replaced backend's
+        options.pop("device_id", None)
+        return original(name, *positional, **options)
+
+    return init_process_group
 
 
 def _run_as_rank(backend: str, run: Callable[[], None]) -> None:
@@ -71,18 +91,20 @@ def _run_as_rank(backend: str, run: Callable[[], None]) -> None:
     from autotune.runtime import mpi
 
     def work() -> None:
-        os.environ.update(torchrun_variables(mpi.start()))
-        startup.prepare(backend)
+        world = mpi.start().COMM_WORLD
+        os.environ.update(torchrun.variables(world.rank, world.size, world.bcast(torchrun.free_port())))
+        prepare(backend)
         run()
 
     process = os.getpid()
     os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank reports what is wrong
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
-    _error, code = as_main.ended(work)
+    _error, code = as_main.ended(work, _uncaught)
     if os.getpid() != process:  # forked by the script: MPI is its parent's
         as_main.flush()
         os._exit(code)
     if code:
+        ending.say()
         as_main.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides MPI's own message
         mpi.abort(code)

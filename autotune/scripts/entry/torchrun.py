@@ -10,6 +10,8 @@ from __future__ import annotations
 import socket
 import sys
 
+from autotune.environment import DISABLE
+
 AS_TORCHRUN: dict[str, object] = {
     "MASTER_ADDR": "127.0.0.1",
     "GROUP_RANK": 0,
@@ -45,8 +47,12 @@ def main() -> None:
         run.main()
     except ChildFailedError as error:
         print(error, file=sys.stderr)
-        _rank, first = error.get_first_failure()
-        sys.exit(first.exitcode if first.exitcode > 0 else 128 - first.exitcode)
+        rank, first = error.get_first_failure()
+        if first.exitcode > 0:
+            sys.exit(first.exitcode)
+        # It could not say so itself, as a process does that an error ends.
+        print(f"autotune: rank {rank} trained with a profile. {DISABLE}=1 trains without", file=sys.stderr)
+        sys.exit(128 - first.exitcode)
 
 
 if __name__ == "__main__":

@@ -99,9 +99,7 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
     numpy.random.seed(SEED)
     if asks_for_rank is not None:
         _before_rank_is_known(asks_for_rank)
-    if script.module:
-        return as_main.ended(partial(as_main.run_module, script.module, script.arguments))
-    return as_main.ended(partial(as_main.run, str(script.path), [script.written, *script.arguments]))
+    return as_main.ended(partial(as_main.run, script.words))
 
 
 def _before_rank_is_known(then: Callable[[], object]) -> None:

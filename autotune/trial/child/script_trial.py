@@ -76,7 +76,7 @@ class LoadedScript:
         """
         facts, shared = self.facts, None
         if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
-            shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples or 0)
+            shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples)
         if spec.mmap_threshold:
             raise_mmap_threshold(spec.mmap_threshold)
         order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)

@@ -13,6 +13,7 @@ from autotune.errors import cut
 from autotune.knobs.memory import size
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.stats.outcome import (
+    BUDGET_OVER,
     Compared,
     Completed,
     Crashed,
@@ -173,6 +174,8 @@ def out_of_memory(kind: str, text: str) -> str | None:
 
 def how_it_ended(end: TrialEnd) -> Outcome:
     """Return the outcome of a trial that ended without a report of its own: by timeout, exit code or signal."""
+    if end.timed_out == BUDGET_OVER:
+        return TimedOut("its share of the budget ended before it was measured", end.log, phase=BUDGET_OVER)
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]

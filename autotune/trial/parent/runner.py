@@ -376,7 +376,8 @@ class Runner:
         except UserCodeError as error:
             if not self.script_seconds:
                 raise
-            late = "starting" if isinstance(error, NotInTime) else None
+            phase = BUDGET_OVER if time.monotonic() >= self.deadline else "starting"
+            late = phase if isinstance(error, NotInTime) else None
             words = f"{error.traceback}\n{error}".strip()
             return TrialEnd(code=1, timed_out=late, log=words, seconds=time.monotonic() - asked)
         with trial:

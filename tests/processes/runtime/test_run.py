@@ -31,15 +31,11 @@ SURROUNDING = {
 """What the user's job has set: a sweep, and a process group of one."""
 
 TRAINS = """
-import faulthandler, json, os, sys, time
-if "timer" in sys.argv:
-    faulthandler.dump_traceback_later(4, exit=True)
+import json, os, sys
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-if "timer" in sys.argv:
-    time.sleep(60)
 names = ("ACCELERATE_", "SLURM_", "OMPI_", "RANK", "WORLD_SIZE", "MASTER_", "AUTOTUNE_", "PYTHONPATH")
 found = {"variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(names)}}
 dist.init_process_group("gloo")
@@ -107,11 +103,41 @@ def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[s
     assert found["variables"] == {**SURROUNDING, "PYTHONPATH": str(ROOT)}
 
 
-def test_a_timer_of_the_scripts_goes_off(script: Path, tmp_path: Path) -> None:
-    made = written(tmp_path / "own.yaml", malloc="keep")
-    done = start("-m", "autotune", "run", "--profile", made, script, "timer", ROOT / "autotune")
+FAILS = """
+import autotune, sys, torch
+from torch.utils.data import DataLoader
+def train(tuned):
+    raise ValueError("mine")
+sys.excepthook = lambda kind, error, trace: print("hook", kind.__name__, error, file=sys.stderr)
+"""
+LOADS = "tuned = autotune.load('own.yaml')\n"
+SAID = "autotune: this training ran with level safe: malloc=keep. AUTOTUNE_DISABLE=1 runs it without"
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "disabled", "said"),
+    [
+        ("train(None)", True, "", [SAID]),
+        (f"{LOADS}train(tuned)", False, "", [SAID]),
+        (f"{LOADS}with tuned:\n    train(tuned)", False, "", [SAID]),
+        (f"{LOADS}tuned.close()\ntrain(tuned)", False, "", []),
+        (f"{LOADS}train(tuned)", False, "1", []),
+        (f"{LOADS}sys.exit('mine')", False, "", []),
+    ],
+    ids=["run", "load", "a with block", "closed", "disabled", "the script's own exit"],
+)
+def test_an_error_is_followed_by_what_was_in_force(
+    text: str, run: bool, disabled: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After all that the user's own hook shows, which stays in its place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_DISABLE", disabled)
+    written(tmp_path / "own.yaml", malloc="keep")
+    (tmp_path / "train.py").write_text(FAILS + text)
+    done = start(*(("-m", "autotune", "run", "--profile", "own.yaml") if run else ()), "train.py")
     assert done.returncode == 1
-    assert "Timeout (0:00:04)!" in done.stderr
+    last = "mine" if "exit" in text else "hook ValueError mine"
+    assert done.stderr.splitlines()[-1 - len(said) :] == [last, *said]
 
 
 def test_another_tasks_processes_are_not_started(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:

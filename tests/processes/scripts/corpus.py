@@ -272,81 +272,11 @@ def closure():
 for step in range(int(sys.argv[1])):
     optimizer.step(closure)
 """
-MEMORY_MAPPED = """
-import sys
-from pathlib import Path
-import numpy as np
-import torch
-from torch import nn
-
-DATA = Path(__file__).parent / "data" / "tokens.bin"
-
-def get_batch():
-    tokens = np.memmap(DATA, dtype=np.uint16, mode="r")
-    starts = torch.randint(len(tokens) - 33, (16,))
-    pieces = torch.stack([torch.from_numpy(tokens[start : start + 33].astype(np.int64)) for start in starts])
-    return pieces[:, :-1], pieces[:, 1:]
-
-if not DATA.exists():
-    DATA.parent.mkdir(exist_ok=True)
-    np.random.default_rng(0).integers(0, 64, 100_000, dtype=np.uint16).tofile(DATA)
-model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 64))
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-inputs, targets = get_batch()
-for step in range(int(sys.argv[1])):
-    loss = nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-    inputs, targets = get_batch()  # the next batch while the device works
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-"""
-EXEC_GLOBALS = """
-import sys
-import torch
-from torch import nn
-
-steps, batch_size = 200, 16
-names = [name for name, value in globals().items() if not name.startswith("_") and isinstance(value, (int, str))]
-assert names == ["steps", "batch_size"], names
-for argument in sys.argv[1:]:
-    exec(argument)
-model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 1))
-optimizer = torch.optim.AdamW(model.parameters())
-for step in range(steps):
-    inputs = torch.randn(batch_size, 20)
-    loss = nn.functional.mse_loss(model(inputs), inputs.sum(dim=1, keepdim=True))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-torch.save({name: globals()[name] for name in names}, "checkpoint.pt")
-"""
 LOADER = "    training = DataLoader"
 LOOP = "    while step < arguments.steps:\n"
 STEPPED = "            step += 1\n"
 UPDATE = "            optimizer.step()\n"
 """Lines of the common scripts before which others add their own."""
-ITERATOR_FIRST = changed(
-    PLAIN,
-    added(
-        "@torch.no_grad()\n",
-        """
-        class Batches:
-            def __init__(self, loader):
-                self.loader, self.iterator = loader, iter(loader)
-
-            def __iter__(self):
-                while True:
-                    try:
-                        yield next(self.iterator)
-                    except StopIteration:
-                        self.iterator = iter(self.loader)
-        """,
-    ),
-    (
-        "DataLoader(make_dataset(1024), batch_size=32, shuffle=True)",
-        "Batches(DataLoader(make_dataset(1024), batch_size=32, shuffle=True, num_workers=1))",
-    ),
-)
 WRITES_EVERYWHERE = changed(
     PLAIN,
     added("import torch\n", "import tempfile\nfrom pathlib import Path"),
@@ -421,7 +351,6 @@ if __name__ == "__main__":
     for process in processes:
         process.join()
 """
-SPAWNED = HOGWILD[: HOGWILD.index("    processes = [")] + "    mp.spawn(train, (model, int(sys.argv[1])), nprocs=2)\n"
 DOWNLOAD = "import urllib.request\nurllib.request.urlopen('http://datasets.invalid/train.npy', timeout=5)"
 WAITS = "import time\ntime.sleep(0.2)"
 
@@ -501,12 +430,8 @@ CORPUS = (
           ("import DataLoader, TensorDataset", "import DataLoader"), package="trainer_package", daily=True),
     Script("optimizer_free", OPTIMIZER_FREE, known_by="backward passes", daily=True),
     Script("lbfgs", LBFGS, known_by="steps", daily=True),
-    Script("iterator_first", ITERATOR_FIRST, "--steps {steps}", not_forked="extra thread", known_by="steps"),
     plain("evaluates_training_loader", added(LOOP, "evaluate(model, training)")),
-    Script("memory_mapped", MEMORY_MAPPED, known_by="steps", daily=True),
     plain("compiles_itself", added("    optimizer = ", "model = torch.compile(model, backend='aot_eager')")),
-    Script("exec_globals", EXEC_GLOBALS, "steps={steps}", known_by="steps"),
-    Script("spawned_children", SPAWNED, why_not="trains in processes of its own"),
     Script("own_processes", HOGWILD, why_not="trains in processes of its own", daily=True),
     plain("evaluation_first", added(LOOP, WAITS + "\nevaluate(model, validation)")),
     Script("saves_when_interrupted", SAVES_WHEN_INTERRUPTED, "--steps {steps}", daily=True),

@@ -94,6 +94,17 @@ def test_max_takes_the_profiles_batch_and_safe_the_users(level: str | None, batc
     assert loader.batch_size == len(next(iter(loader))[0]) == 8
 
 
+@pytest.mark.parametrize(("tuned", "batch"), [(True, 16), (False, 4)])
+def test_max_changes_the_batch_beside_a_tuned_model_only(tuned: bool, batch: int) -> None:
+    """And a schedule that was made before `prepare` is said to be wrong then."""
+    model, loader = torch.nn.Linear(1, 1), DataLoader(TensorDataset(torch.ones(64, 1)), 4, shuffle=True)
+    compared = Fingerprint((fingerprints.of_model(model),) * tuned, (), ())
+    with Session(quiet(batch_size=16), device="cpu", level="max", compared=compared) as session:
+        session.prepare(loader, model)
+        assert loader.batch_size == batch
+        assert any("len(loader) has changed" in note for note in session.notes) is tuned
+
+
 @pytest.mark.parametrize(("samples", "batch"), [(64, 16), (12, 4)])
 def test_max_replaces_the_batch_of_the_first_loader_only(samples: int, batch: int) -> None:
     training = DataLoader(TensorDataset(torch.ones(samples, 1)), 4, shuffle=True)

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
-from autotune.runtime.session import Session
+from autotune.runtime.session import OTHER, Session
 from autotune.scripts.apply import Applied, Order, SharedBatch
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import quiet
@@ -128,20 +128,37 @@ def test_what_equals_the_scripts_own_is_left_alone(begin: Begin) -> None:
     applied.remove()
 
 
-@pytest.mark.parametrize("changes", [{"num_workers": 1}, {"num_workers": 1, "batch_size": 16}])
+@pytest.mark.parametrize("changes", [{}, {"batch_size": 16, "shared_batch": SharedBatch(4, 16, 24)}])
 def test_a_batch_that_was_not_tuned_stays(begin: Begin, changes: dict[str, Any]) -> None:
     """The script is started with another batch size than it was tuned with."""
-    begin(**changes)
+    begin(num_workers=1, **changes)
     loader = DataLoader(data(), batch_size=8)
     assert len(next(iter(loader))[0]) == 8
     assert loader.num_workers == 1
 
 
 @pytest.mark.parametrize("tuned", [True, False])
-def test_the_batch_grows_only_where_a_model_that_was_tuned_is(begin: Begin, tuned: bool) -> None:
-    net = nn.Linear(3, 77)
-    begin(batch_size=8, level="max", compared=replace(KNOWN, models=(fingerprints.of_model(net),) * tuned))
-    assert len(next(iter(DataLoader(data(), batch_size=4)))[0]) == (8 if tuned else 4)
+def test_at_max_a_batch_is_there_from_the_start_and_goes_back_beside_another_model(begin: Begin, tuned: bool) -> None:
+    """Schedules are made from a loader's length, before the model is there; and data sets may be made anew."""
+    shared = SharedBatch(batch=4, share=8, samples=24)
+    first, net = nn.Linear(3, 77), nn.Linear(3, 78)
+    compared = replace(KNOWN, models=(fingerprints.of_model(net if tuned else first),))
+    del first
+    applied = begin(batch_size=8, level="max", shared_batch=shared, compared=compared)
+    for _ in range(3):
+        loader = DataLoader(data(), batch_size=4)
+        assert len(loader) == 3
+        assert [len(inputs) for inputs, _ in loader] == ([8] * 3 if tuned else [4] * 6)
+    assert ("batch_size" in dict(applied.session.not_applied)) is not tuned
+    assert len(DataLoader(data(25), batch_size=4)) == 7, "another data set keeps its batch"
+
+
+def test_a_model_that_was_changed_since_is_refused_by_name(begin: Begin) -> None:
+    applied = begin(precision="bf16", channels_last=True, compared=replace(KNOWN, models=()))
+    losses, _ = train(epochs=1)
+    assert dict(applied.session.not_applied) == dict.fromkeys(("channels_last", "precision"), OTHER["models"])
+    applied.remove()
+    assert train(epochs=1)[0] == losses
 
 
 def test_loaders_of_each_epoch_are_changed_and_those_of_an_evaluation_are_left_alone(begin: Begin) -> None:
@@ -266,6 +283,6 @@ def test_processes_that_would_not_share_are_told_from_those_that_do(
 
 
 def test_a_script_whose_processes_do_not_share_ends(begin: Begin) -> None:
-    begin(shared_batch=SHARED, num_workers=1)
+    begin(shared_batch=SHARED, num_workers=1, processes=2)
     with pytest.raises(SystemExit, match="its process group has 1"):
         next(iter(DataLoader(LINES, 16)))

@@ -14,7 +14,16 @@ from autotune.knobs.precision import PRECISION
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.stats.outcome import (
+    BUDGET_OVER,
+    Completed,
+    Crashed,
+    NotApplied,
+    Outcome,
+    OutOfMemory,
+    TimedOut,
+    WrongNumbers,
+)
 from autotune.trial.isolation import redirected as guard
 from autotune.trial.messages import TrialReport
 from autotune.trial.parent.judge import (
@@ -84,6 +93,11 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
         "hung",
         ended(None, -9, timed_out="compiling", log="stacks"),
         TimedOut("no progress while compiling", "stacks", phase="compiling"),
+    ),
+    (
+        "cut short by the budget",
+        ended(None, -9, timed_out=BUDGET_OVER, log="tail"),
+        TimedOut("its share of the budget ended before it was measured", "tail", phase=BUDGET_OVER),
     ),
     (
         "hung, though the kill counter rose",

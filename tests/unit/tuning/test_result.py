@@ -16,7 +16,7 @@ from autotune.profiles import file as profiles
 from autotune.profiles.format import NO_LEVEL, Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.outcome import Crashed, NotApplied, Outcome, WrongNumbers
+from autotune.stats.outcome import BUDGET_OVER, Crashed, NotApplied, Outcome, TimedOut, WrongNumbers
 from autotune.stats.proof import IDENTITY, Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
@@ -53,6 +53,7 @@ def failed(settings: Settings, outcome: Outcome, level: str = "amp") -> Trial:
 
 
 FAILED = failed(OTHER, Crashed("SIGSEGV", ""), "safe")
+CUT = failed(OTHER, TimedOut("", phase=BUDGET_OVER), "safe")
 HIGHER = tried(OTHER.but(precision="bf16"), 300.0, "amp")
 LOW, PRODUCTS = OWN.but(precision="bf16"), OWN.but(matmul_precision="medium")
 
@@ -69,7 +70,8 @@ class TestReasons:
             ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME),
             ([tried(OWN, 100.0), tried(OTHER, 200.0)], False, Reason.NOISY),
             ([tried(OWN, 100.0), tried(OTHER, 200.0)], True, Reason.SAME),
-            ([tried(OWN, 100.0), FAILED], False, Reason.ALL_FAILED),
+            ([tried(OWN, 100.0), FAILED, CUT], False, Reason.ALL_FAILED),
+            ([tried(OWN, 100.0), CUT], False, Reason.NOT_REACHED),
         ],
     )
     def test_of_safe(self, trials: list[Trial], raced: bool, reason: Reason) -> None:
@@ -81,12 +83,13 @@ class TestReasons:
         [
             ([tried(OTHER, 90.0), tried(OWN, 99.0, "amp")], Reason.NOT_TRIED, ""),
             ([tried(PRODUCTS, 100.0, "amp")], Reason.NOT_TRIED, ""),
+            ([failed(LOW, CUT.outcome)], Reason.NOT_REACHED, ""),
             ([failed(LOW, NotApplied("autocast stays off"))], Reason.PRECISION_FAILED, "autocast stays off"),
             ([failed(LOW, WrongNumbers("NaN"))], Reason.PRECISION_FAILED, "NaN"),
             ([tried(LOW, 90.0, "amp"), failed(LOW.but(num_workers=2), Crashed("no"))], Reason.SAME, ""),
             ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], Reason.PRECISION_FAILED, "oops"),
         ],
-        ids=["your own", "another knob", "not applied", "wrong numbers", "one ran", "another knob ran"],
+        ids=["your own", "another knob", "cut short", "not applied", "wrong numbers", "one ran", "another knob ran"],
     )
     def test_of_amp_speak_of_the_precision(self, trials: list[Trial], reason: Reason, failure: str) -> None:
         found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)["amp"]

@@ -7,7 +7,7 @@ import atexit, sys
 value = "alive"
 @atexit.register
 def last():
-    print("last", value, sorted(name for name in globals() if name.startswith("__")), sys.excepthook)
+    print("last", value, __name__, sys.excepthook)
 @atexit.register
 def first():
     print("first", flush=True)
@@ -61,6 +61,7 @@ ORDERLY: dict[str, str | bytes] = {
     "error at exit": AT_EXIT + "1 / 0",
     "thread": THREADS,
     "exit 7": "import sys\nprint('out')\nsys.exit(7)",
+    **{f"exit {code}": f"raise SystemExit({code})" for code in ("None", "True", "256", "-1", "2.0")},
     "exit words": "import sys\nprint('out')\nsys.exit('words é')",
     "chained": CHAINED,
     "error": "import sys\nsys.stdout.write('no newline')\n[][1]",
@@ -72,12 +73,5 @@ ORDERLY: dict[str, str | bytes] = {
     "closed stdout": "import sys\nprint('x')\nsys.stdout.close()\n",
 }
 """By name. Text, or bytes where the coding matters."""
-
-DEEP: dict[str, str | bytes] = {
-    "recursion": "def again():\n    again()\nimport sys\nsys.setrecursionlimit(80)\nagain()",
-    "stack": "import traceback\ndef f():\n    traceback.print_stack()\nf()\n",
-    "far warning": "import warnings\nwarnings.warn('too far up', stacklevel=3)\n",
-}
-"""They look below their own first frame."""
 
 UNDER_MPI = ("chained", "exit words", "thread")

@@ -3,7 +3,6 @@
 import sys
 
 BEGINNING = dict(globals())
-MODULES = [name for name in sys.modules if "sitecustomize" in name]
 
 # ruff: noqa: E402
 import dataclasses
@@ -90,7 +89,6 @@ def interpreter() -> dict[str, object]:
         "executable": sys.executable,
         "filters": [str(row) for row in warnings.filters],
         "finders": [str(getattr(finder, "__module__", finder)) for finder in sys.meta_path],
-        "sitecustomize": MODULES,
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
         "handled": str(sys.exc_info()),
         "last": hasattr(sys, "last_value"),
@@ -112,16 +110,10 @@ def process() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    threads = None
-    if "three threads" in sys.argv:
-        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "3"  # PyTorch reads it as it is imported
     if "torch" in sys.argv:
-        import torch  # it adds warning filters
-
-        threads = torch.get_num_threads()
+        import torch  # noqa: F401  # it adds warning filters
     found = {"module": module(), "source": source(), "interpreter": interpreter(), "process": process()}
     found["buffering"] = {"stdout": sys.stdout.line_buffering}
-    found["torch"] = {"threads": threads}
     found["stack"] = {"files": [frame.filename for frame in inspect.stack()]}
     if "workers" in sys.argv:
         found["workers"] = {kind: worker(kind) for kind in ("fork", "spawn", "forkserver")}
