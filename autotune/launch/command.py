@@ -49,7 +49,8 @@ def command(
     *,
     binder: Sequence[str] = (),
     mpiexec: str = "mpiexec",
-    rendezvous: Sequence[str] = (),
+    machines: int = 1,
+    options: Sequence[str] = (),
     applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
@@ -64,19 +65,20 @@ def command(
         python: the interpreter.
         binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
-        rendezvous: torchrun's options for several machines; none for this one alone.
+        machines: how many train together, this one among them.
+        options: torchrun's, of the user's own line; those for this machine alone if there are none.
         torchrun: the module that starts several processes.
         applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or applies else []
-    if settings.processes == 1 and not rendezvous:
+    if settings.processes == 1 and machines == 1:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
         # Forking needs no host name that resolves and no ssh.
         start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), *binder, python]
     else:
-        start = [python, "-m", torchrun, *(rendezvous or STANDALONE), f"--nproc-per-node={settings.processes}"]
+        start = [python, "-m", torchrun, *(options or STANDALONE), f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
@@ -117,7 +119,7 @@ class Environment:
 
 
 def environment(
-    settings: Settings, inventory: Inventory, base_env: Mapping[str, str], *, interface: str | None = None
+    settings: Settings, inventory: Inventory, base_env: Mapping[str, str], *, machines: int = 1
 ) -> Environment:
     """Return the variables that each training process on this machine starts with.
 
@@ -125,11 +127,13 @@ def environment(
         settings: the tuned settings.
         inventory: this machine.
         base_env: the user's environment.
-        interface: the network interface that leads to the other machines; the loopback if None.
+        machines: how many train together. The network interface between several is the user's to choose.
     """
     # torchrun would set this to 1; one process sets its threads itself.
     wanted = {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
-    wanted |= _interface(settings, inventory, interface)
+    row = BACKENDS[settings.backend] if settings.backend else None
+    if row is not None and row.interface_variable and machines == 1:
+        wanted[row.interface_variable] = LOOPBACK
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
     kept = {name: value for name, value in wanted.items() if base_env.get(name, value) != value}
     policy = settings.omp_wait_policy
@@ -155,13 +159,6 @@ def environment(
         for name, value in kept.items()
     )
     return Environment(chosen, tuple(notes), missing)
-
-
-def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
-    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
-    variable = BACKENDS[backend].interface_variable if backend else None
-    return {variable: interface or LOOPBACK} if variable else {}
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:
