@@ -13,7 +13,6 @@ from typing import Any
 
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs import binding
-from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Count, Knob, Plan
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
@@ -26,7 +25,7 @@ from autotune.report.result import batch_note
 
 MACHINES = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=HOST:29400")
 """torchrun's options for several machines."""
-VARIABLES = ("threads", "omp_wait_policy", "allocator", "malloc")
+VARIABLES = tuple(knob.name for knob in KNOBS if knob.variables is not None)
 """Knobs that variables of a shell express."""
 LOADER = ("num_workers", "prefetch_factor", "worker_start", "pin_memory", "batch_size")
 MIXED = {"fp32": "no", "tf32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -71,14 +70,13 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     row = BACKENDS[settings.backend] if settings.backend else None
     torchrun_backend = "gloo" if row is not None and row.module else settings.backend
     started = settings.but(backend=torchrun_backend)
-    added = environment(started, inventory, {})
+    added = environment(started, inventory, {}, plain=True)
     start = partial(command, started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
-    malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
     return Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
-        environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **malloc},
+        environment=added.set,
         missing=added.not_applied,
         command=_line(start()),
         on_machines=_line(start(machines=2, options=MACHINES)),
