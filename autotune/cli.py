@@ -206,23 +206,16 @@ def run(
         str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
     ] = None,
     nproc: Annotated[int | None, typer.Option(min=1, help="Processes on each machine; else the profile's.")] = None,
-    nnodes: Annotated[int, typer.Option(min=1, help="Machines that train together; start this on each.")] = 1,
-    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training with the profile's processes, threads, CPUs, backend and allocator."""
     from autotune.launch.command import check_slurm
 
-    if rdzv_endpoint is not None and nnodes == 1:
-        raise UsageError("--rdzv-endpoint: give the number of machines too, with --nnodes")
     check_slurm(os.environ)
     found = line.script(script, context.args, module=module)
     from autotune.launch.prepare import StartOptions, prepare
 
-    options = StartOptions(
-        profile=profile, level=level, task=task, processes=nproc, nodes=nnodes, endpoint=rdzv_endpoint
-    )
-    launch = prepare(found, options)
+    launch = prepare(found, StartOptions(profile=profile, level=level, task=task, processes=nproc))
     for note in launch.notes:
         say(note)
     if dry_run:

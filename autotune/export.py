@@ -6,24 +6,26 @@ A knob that a target cannot express is shown as plain PyTorch code, in a comment
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs import binding
-from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Count, Knob, Plan
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
-from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
+from autotune.launch.command import LOOPBACK, TORCHRUN_MODULE, command, environment, system_tools
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
 from autotune.report.result import batch_note
 
-VARIABLES = ("threads", "omp_wait_policy", "allocator", "malloc")
+MACHINES = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=HOST:29400")
+"""torchrun's options for several machines."""
+VARIABLES = tuple(knob.name for knob in KNOBS if knob.variables is not None)
 """Knobs that variables of a shell express."""
 LOADER = ("num_workers", "prefetch_factor", "worker_start", "pin_memory", "batch_size")
 MIXED = {"fp32": "no", "tf32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -68,18 +70,22 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     row = BACKENDS[settings.backend] if settings.backend else None
     torchrun_backend = "gloo" if row is not None and row.module else settings.backend
     started = settings.but(backend=torchrun_backend)
-    added = environment(started, inventory, {})
-    words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
-    malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
+    added = environment(started, inventory, {}, plain=True)
+    start = partial(command, started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     return Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
-        environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **malloc},
+        environment=added.set,
         missing=added.not_applied,
-        command=shlex.join(words).replace(f"python -m {TORCHRUN_MODULE}", "torchrun"),
+        command=_line(start()),
+        on_machines=_line(start(machines=2, options=MACHINES)),
         torchrun_backend=torchrun_backend,
     )
+
+
+def _line(words: Sequence[str]) -> str:
+    return shlex.join(words).replace(f"python -m {TORCHRUN_MODULE}", "torchrun")
 
 
 def text(to: str, plan: Plan, head: Iterable[str]) -> str:
@@ -127,7 +133,13 @@ def _env(plan: Plan) -> Text:
 
 
 def _torchrun(plan: Plan) -> Text:
-    return [" ".join([*_variables(plan), plan.command])], (*VARIABLES, "processes", "binding")
+    several = [each for each in _variables(plan) if not each.endswith(f"={LOOPBACK}")]
+    lines = [
+        " ".join([*_variables(plan), plan.command]),
+        "# Or on each of several machines, with their number and the name of one of them:",
+        f"#   {' '.join([*several, plan.on_machines])}",
+    ]
+    return lines, (*VARIABLES, "processes", "binding")
 
 
 def _accelerate(plan: Plan) -> Text:

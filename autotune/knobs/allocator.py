@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Knob, Word, unless
+from autotune.knobs.knob import SERVER_SECONDS, Choices, Chosen, Context, Knob, Start, Variables, Word, unless
 
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
 """tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), and jemalloc loses 24 %."""
 ALLOCATORS = tuple(ALLOCATOR_GAIN)
 PRELOAD = "LD_PRELOAD"
+LIBRARIES = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
 MAPS = Path("/proc/self/maps")
 GLIBC_KEEPS = {"MMAP_THRESHOLD": 2**30, "TRIM_THRESHOLD": 2**31 - 1, "TOP_PAD": 64 * 2**20}
 """``malloc=keep``, by glibc's names: blocks below 1 GiB come from the heap, which grows by 64 MiB and is not given
@@ -34,6 +36,20 @@ def _allocator(context: Context) -> Choices:
         return unless("the step's memory is on the GPU", "default", "jemalloc")
     found = {"default", *(allocator.name for allocator in context.inventory.software.allocators)}
     return {name: None if name in found else "library not installed" for name in ALLOCATORS}
+
+
+def _preloaded(settings: Chosen, start: Start) -> Variables:
+    """Return the library behind those that the user preloads, unless an allocator is among them."""
+    own, name = start.own.get(PRELOAD, ""), settings.allocator
+    if LIBRARIES.search(own):
+        return Variables(kept={} if name in own else {PRELOAD: name})
+    if name == "default":
+        return Variables()
+    # A profile holds a word, never a path: the probes find the library, of those that only root can change.
+    libraries = {each.name: each.library for each in start.inventory.software.allocators}
+    if name not in libraries:
+        return Variables(why_not=f"{name} is not installed here")
+    return Variables({PRELOAD: ":".join(filter(None, (own, libraries[name])))})
 
 
 def _why_not_loaded(name: str) -> str | None:
@@ -60,6 +76,7 @@ ALLOCATOR = Knob(
     spread=0.06,
     gain=lambda settings, _context: ALLOCATOR_GAIN[settings.allocator],
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
+    variables=_preloaded,
     inherited=True,
     start=lambda value, _training: Change(read=lambda: _why_not_loaded(value)),
     plain=lambda plan: plan.start_with(PRELOAD),
@@ -142,6 +159,9 @@ MALLOC = Knob(
     spread=0.10,
     gain=lambda settings, _context: 0.02 * (settings.malloc == "keep"),
     changes_memory=True,
+    variables=lambda settings, start: Variables(
+        GLIBC_VARIABLES if start.plain and settings.malloc == "keep" else {}  # else the process sets them itself
+    ),
     start=_start_malloc,
     plain=lambda plan: plan.start_with(*GLIBC_VARIABLES),
 )

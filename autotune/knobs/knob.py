@@ -104,6 +104,7 @@ class Plan:
         environment: variables that each process starts with, those of the libraries included.
         missing: why a knob could not be put into the environment, by knob.
         command: torchrun's command line for ``train.py``, without variables; plain Python for one process.
+        on_machines: the same for each of several machines.
         torchrun_backend: the backend that torchrun starts; another than the settings' if those need MPI or a module.
     """
 
@@ -113,12 +114,51 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     command: str = "python train.py"
+    on_machines: str = "torchrun --nnodes=2 train.py"
     torchrun_backend: str | None = None
 
     def start_with(self, *names: str) -> str:
         """Return advice to set the variables ``names`` before Python starts."""
         found = (f"{name}={shlex.quote(self.environment[name])}" for name in names if name in self.environment)
         return f"start with {' '.join(found)}"
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of a process.
+
+    Attributes:
+        inventory: the machine.
+        own: the user's variables.
+        plain: nothing of this package will run in the process, so variables do all that they can.
+    """
+
+    inventory: Inventory
+    own: Mapping[str, str] = field(default_factory=dict)
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What a knob's value wants of the environment that a process starts with.
+
+    Attributes:
+        set: variables to add.
+        kept: the user's own that stay, with what they would be.
+        why_not: why variables cannot put the value in force; None if they can.
+    """
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
+    why_not: str | None = None
+
+    @classmethod
+    def unless_own(cls, wanted: Mapping[str, str], start: Start) -> Variables:
+        """Return the ``wanted`` variables that the user has not set; those with another value are kept."""
+        return cls(
+            {name: value for name, value in wanted.items() if name not in start.own},
+            {name: value for name, value in wanted.items() if start.own.get(name, value) != value},
+        )
 
 
 @dataclass(frozen=True)
@@ -188,6 +228,7 @@ class Knob:
             makes more than the usual one, by value.
         start_seconds: of each trial, by value.
         first_seconds: of the first trial with that value, on top.
+        variables: what the value wants of the environment of a process that starts with it; None for nothing.
         inherited: True if a process must start with the value: a fork cannot change it.
         words: how messages write a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
         start: puts a value that `changes` something in force in this process; None if it is in force already.
@@ -217,6 +258,7 @@ class Knob:
     loss_tolerance: Mapping[Any, float] = field(default_factory=dict)
     start_seconds: Mapping[Any, float] = field(default_factory=dict)
     first_seconds: Mapping[Any, float] = field(default_factory=dict)
+    variables: Callable[[Chosen, Start], Variables] | None = None
     inherited: bool = False
     words: str = ""
     start: Callable[[Any, Training], Change | None] | None = None

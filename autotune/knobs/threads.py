@@ -10,7 +10,23 @@ from collections.abc import Mapping
 
 from autotune.knobs.backend import offered_processes, powers_of_two
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.knob import LESS, MORE, ROUNDING, SERVER_SECONDS, Choices, Context, Count, Knob, Word, unless
+from autotune.knobs.knob import (
+    LESS,
+    MORE,
+    ROUNDING,
+    SERVER_SECONDS,
+    Choices,
+    Chosen,
+    Context,
+    Count,
+    Knob,
+    Start,
+    Variables,
+    Word,
+    unless,
+)
+
+OMP_NUM_THREADS = "OMP_NUM_THREADS"
 
 
 def _threads(context: Context) -> Choices:
@@ -37,6 +53,12 @@ def _start_threads(value: int, _training: Training) -> Change | None:
     return Change(lambda: torch.set_num_threads(before), read)
 
 
+def _counted(settings: Chosen, start: Start) -> Variables:
+    """Return the number for several processes, as torchrun would set 1; one process sets its threads itself."""
+    wanted = settings.processes > 1 or start.plain
+    return Variables.unless_own({OMP_NUM_THREADS: str(settings.threads)} if wanted else {}, start)
+
+
 THREADS = Knob(
     name="threads",
     kind=Count(1, 4096),
@@ -45,6 +67,7 @@ THREADS = Knob(
     pytorch_default=lambda inventory: inventory.software.default_threads or inventory.budget.threads,
     why={MORE: "kernels are large enough for more cores", LESS: "fewer threads wait for each other"},
     keeps=ROUNDING,
+    variables=_counted,
     start=_start_threads,
     plain=lambda plan: f"torch.set_num_threads({plan.settings.threads})",
 )
@@ -93,6 +116,15 @@ def own_waiting(policy: str, variables: Mapping[str, str]) -> str | None:
     return next((name for name in WAIT_VARIABLES[same:] if name in variables), None)
 
 
+def _waiting(settings: Chosen, start: Start) -> Variables:
+    policy = settings.omp_wait_policy
+    if policy == "default":
+        return Variables()
+    if own := own_waiting(policy, start.own):
+        return Variables(kept={own: policy if own == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}"})
+    return Variables({} if OMP_WAIT_POLICY in start.own else {OMP_WAIT_POLICY: policy})
+
+
 def _why_not_passive(context: Context) -> str | None:
     own = [f"{name}={value}" for name, value in context.inventory.software.environment if name in WAIT_VARIABLES]
     if own:
@@ -124,6 +156,7 @@ OMP_WAIT = Knob(
     spread=0.3,
     gain=lambda settings, _context: PASSIVE_GAIN * (settings.omp_wait_policy == "passive"),
     first_seconds={"passive": SERVER_SECONDS},
+    variables=_waiting,
     inherited=True,
     start=lambda value, _training: Change(read=lambda: _why_not_waiting(value)),
     plain=lambda plan: plan.start_with(OMP_WAIT_POLICY),

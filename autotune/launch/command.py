@@ -5,7 +5,6 @@ Variables that the user set are kept and reported.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from dataclasses import dataclass, field
 from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import AffinityPlan, cpu_list
-from autotune.knobs.settings import Settings
-from autotune.knobs.threads import OMP_WAIT_POLICY, own_waiting
+from autotune.knobs.knob import Start, Variables
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.probes.facts import Inventory
 
 ENTRY = "autotune.scripts.entry"
@@ -35,9 +34,6 @@ JOB_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_")
 MPI_VARIABLES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_HOST_FILE")  # the command line names the machines
 MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
 """Variables of a surrounding job: a trial, or an mpiexec, that inherits them takes itself for one of its ranks."""
-INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
-"""Variables that libraries read when they are loaded: a fork cannot change their effect."""
-_ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -49,7 +45,8 @@ def command(
     *,
     binder: Sequence[str] = (),
     mpiexec: str = "mpiexec",
-    rendezvous: Sequence[str] = (),
+    machines: int = 1,
+    options: Sequence[str] = (),
     applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
@@ -64,19 +61,20 @@ def command(
         python: the interpreter.
         binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
-        rendezvous: torchrun's options for several machines; none for this one alone.
+        machines: how many train together, this one among them.
+        options: torchrun's, of the user's own line; those for this machine alone if there are none.
         torchrun: the module that starts several processes.
         applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or applies else []
-    if settings.processes == 1 and not rendezvous:
+    if settings.processes == 1 and machines == 1:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
         # Forking needs no host name that resolves and no ssh.
         start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), *binder, python]
     else:
-        start = [python, "-m", torchrun, *(rendezvous or STANDALONE), f"--nproc-per-node={settings.processes}"]
+        start = [python, "-m", torchrun, *(options or STANDALONE), f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
@@ -117,51 +115,39 @@ class Environment:
 
 
 def environment(
-    settings: Settings, inventory: Inventory, base_env: Mapping[str, str], *, interface: str | None = None
+    settings: Settings, inventory: Inventory, own: Mapping[str, str], *, machines: int = 1, plain: bool = False
 ) -> Environment:
     """Return the variables that each training process on this machine starts with.
 
     Args:
         settings: the tuned settings.
         inventory: this machine.
-        base_env: the user's environment.
-        interface: the network interface that leads to the other machines; the loopback if None.
+        own: the user's environment.
+        machines: how many train together. The network interface between several is the user's to choose.
+        plain: see `Start`.
     """
-    # torchrun would set this to 1; one process sets its threads itself.
-    wanted = {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
-    wanted |= _interface(settings, inventory, interface)
-    chosen = {name: value for name, value in wanted.items() if name not in base_env}
-    kept = {name: value for name, value in wanted.items() if base_env.get(name, value) != value}
-    policy = settings.omp_wait_policy
-    own_policy = own_waiting(policy, base_env)
-    if policy != "default" and own_policy is not None:
-        kept[own_policy] = policy if own_policy == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}"
-    elif policy != "default" and OMP_WAIT_POLICY not in base_env:
-        chosen[OMP_WAIT_POLICY] = policy
-    missing: dict[str, str] = {}
-    preloaded = base_env.get("LD_PRELOAD", "")
-    if _ALLOCATOR.search(preloaded):
-        if settings.allocator not in preloaded:
-            kept["LD_PRELOAD"] = settings.allocator
-    elif settings.allocator != "default":
-        # A profile holds a word, never a path: the probes find the library, of those that only root can change.
-        libraries = {each.name: each.library for each in inventory.software.allocators}
-        if settings.allocator in libraries:
-            chosen["LD_PRELOAD"] = ":".join(filter(None, (preloaded, libraries[settings.allocator])))
-        else:
-            missing["allocator"] = f"{settings.allocator} is not installed here"
+    start = Start(inventory, own, plain)
+    found = {knob.name: knob.variables(settings, start) for knob in KNOBS if knob.variables is not None}
+    row = BACKENDS[settings.backend] if settings.backend else None
+    if row is not None and row.interface_variable and machines == 1:
+        found["backend"] = Variables.unless_own({row.interface_variable: LOOPBACK}, start)
     notes = (
-        f"{name}={base_env[name]} is yours and stays; tuned would be {value}. Unset it to use the profile."
-        for name, value in kept.items()
+        f"{name}={own[name]} is yours and stays; tuned would be {value}. Unset it to use the profile."
+        for each in found.values()
+        for name, value in each.kept.items()
     )
-    return Environment(chosen, tuple(notes), missing)
+    return Environment(
+        {name: value for each in found.values() for name, value in each.set.items()},
+        tuple(notes),
+        {knob: each.why_not for knob, each in found.items() if each.why_not},
+    )
 
 
-def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
-    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
-    variable = BACKENDS[backend].interface_variable if backend else None
-    return {variable: interface or LOOPBACK} if variable else {}
+def inherited(settings: Settings, inventory: Inventory, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that libraries read when they are loaded: a fork cannot change their effect."""
+    start = Start(inventory, own)
+    found = [knob.variables(settings, start) for knob in KNOBS if knob.inherited and knob.variables is not None]
+    return {name: value for each in found for name, value in each.set.items()}
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:

@@ -67,6 +67,8 @@ def target(written: str, arguments: Sequence[str], *, module: bool = False, netw
         ContractError: a task file lacks something.
     """
     line = _line(written, arguments, module)
+    if line.machines > 1:
+        raise UsageError(f"torchrun --nnodes={line.machines}: a training is tuned on one machine")
     found = recognise_target(line.written, line.arguments, module=line.module is not None, network=network)
     if isinstance(found, Script):
         return replace(line, path=found.path, network=found.network)
@@ -115,12 +117,18 @@ def _python(_name: str, words: Sequence[str]) -> Script:
 
 def _torchrun(name: str, words: Sequence[str]) -> Script:
     options, rest = _options(name, words)
-    if options.get("--nnodes", "1") not in ("1", "1:1"):
-        raise UsageError(f"torchrun --nnodes={options['--nnodes']}: autotune takes the launch line of one machine")
     processes = _count("torchrun --nproc-per-node", options.get("--nproc-per-node", "1"))
-    module = "-m" in options or "--module" in options
-    threads = 1 if processes > 1 else None
-    return replace(_written(rest, module), launcher="torchrun", processes=processes, threads=threads)
+    machines = options.get("--nnodes", "1")
+    ours = ("--nproc-per-node", "-m", "--module")
+    kept = (each for each in options.items() if each[0] not in ours)
+    return replace(
+        _written(rest, "-m" in options or "--module" in options),
+        launcher="torchrun",
+        processes=processes,
+        threads=1 if processes > 1 else None,
+        machines=_count("torchrun --nnodes", "1" if machines == "1:1" else machines),
+        options=tuple(word for option in kept for word in option if word),
+    )
 
 
 def _mpiexec(name: str, words: Sequence[str]) -> Script:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, disabled
 from autotune.errors import UsageError
 from autotune.knobs import binding
-from autotune.knobs.backend import BACKENDS, MPIEXEC, BackendRow
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import own_threads
@@ -26,7 +25,6 @@ from autotune.launch.command import (
     system_tools,
     without_mpi_job,
 )
-from autotune.probes import network
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
@@ -61,16 +59,12 @@ class StartOptions:
         level: ``safe``, ``amp`` or ``max``; ``AUTOTUNE_LEVEL`` or the recommended one if None.
         task: whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
-        nodes: how many machines train together.
-        endpoint: ``HOST[:PORT]`` where they meet.
     """
 
     profile: Path | None = None
     level: str | None = None
     task: str | None = None
     processes: int | None = None
-    nodes: int = 1
-    endpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,12 +117,14 @@ def prepare(script: Script, options: StartOptions) -> Launch:
     level = profile.checked_level(named, "--level" if options.level else LEVEL)
     if not named and (doubt := profile.unproven(level)):
         return _as_it_is(script, *said, f"{AS_IT_IS}: {doubt}")
-    if not named and options.processes is None and options.nodes == 1 and not profile.saves_time(level):
+    if not named and options.processes is None and script.machines == 1 and not profile.saves_time(level):
         return _as_it_is(script, *said, NOT_FELT.format(level))
+    if script.machines > 1 and (reason := _why_one_machine(profile, level)):
+        return _as_it_is(script, *said, f"{AS_IT_IS}: {reason}")
     settings, notes = _settings(script, profile, level, options, inventory)
     if script.line and options.processes is None and settings.processes != script.processes:
         return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
-    order, alone = _order(profile, level, settings), settings.processes == 1 and options.nodes == 1
+    order, alone = _order(profile, level, settings), settings.processes == 1 and script.machines == 1
     as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
     by = (AS_ONE,) if as_one else ()
     if alone and order is None and profile.target.script is not None:
@@ -137,7 +133,7 @@ def prepare(script: Script, options: StartOptions) -> Launch:
     own = as_one | dict(script.variables)
     if profile.target.script is None:
         own |= {PROFILE: str(registry.local(found).resolve()), LEVEL: level}
-    launch = _launch(script, settings, order, own, options, inventory)
+    launch = _launch(script, settings, order, own, inventory)
     return replace(launch, notes=(*said, *filter(None, [sentence]), *notes, *by, *launch.notes))
 
 
@@ -162,31 +158,24 @@ def _settings(
     if alone is not None:
         said = (*said, f"{script.name} is started as one process: {alone}")
         settings = one_process(settings, inventory)
-    _check_shares(profile, settings, options.nodes)
+    _check_shares(profile, settings)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
 
 
 def _launch(
-    script: Script,
-    settings: Settings,
-    order: Order | None,
-    own: dict[str, str],
-    options: StartOptions,
-    inventory: Inventory,
+    script: Script, settings: Settings, order: Order | None, own: dict[str, str], inventory: Inventory
 ) -> Launch:
     """Return the command and environment that put ``settings`` in force, with the script's ``own`` variables."""
-    row = BACKENDS[settings.backend or "gloo"]
-    rendezvous, interface = _rendezvous(options, row)
     base = without_mpi_job(settings, os.environ)
-    added = environment(settings, inventory, base, interface=interface)
+    added = environment(settings, inventory, base, machines=script.machines)
     plan = binding.plan(settings, inventory)
     variables = added.set | own
     if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
-    alone = settings.processes == 1 and not rendezvous
+    alone = settings.processes == 1 and script.machines == 1
     binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
     starting = partial(
@@ -195,44 +184,21 @@ def _launch(
         first,
         rest,
         sys.executable,
-        rendezvous=rendezvous,
+        machines=script.machines,
+        options=script.options,
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
     )
     start = starting(binder=binder, torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
-    if rendezvous:
-        samples = -(-settings.global_batch // (settings.processes * options.nodes))
+    if script.machines > 1:
+        samples = -(-settings.global_batch // (settings.processes * script.machines))
         notes.append(
-            f"{options.nodes} machines x {settings.processes} processes share the global batch of"
+            f"{script.machines} machines x {settings.processes} processes share the global batch of"
             f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
         )
     portable = starting(binder=system_tools(plan))
     return Launch(start, portable, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
-
-
-def _rendezvous(options: StartOptions, row: BackendRow) -> tuple[list[str], str | None]:
-    """Return torchrun's options for several machines, and the network interface between them; nothing for one machine.
-
-    Without ``--local-addr`` torchrun asks for the host's name, which need not resolve.
-
-    Raises:
-        UsageError: the backend trains on one machine only, or this one has no route to where they meet.
-    """
-    if options.nodes == 1:
-        return [], None
-    if row.launcher == MPIEXEC:
-        raise UsageError(f"--nnodes {options.nodes}: the profile's backend {row.name} trains on one machine only")
-    endpoint = options.endpoint or ""
-    form = re.fullmatch(r"(\[[^]]+\]|[^:/@]+)(?::(\d{1,5}))?", endpoint)
-    route = network.route(form[1].strip("[]")) if form is not None and 0 < int(form[2] or 1) < 65536 else None
-    if route is None:
-        why = "this machine has no route there" if form else "not an address"
-        where = f"--nnodes {options.nodes} --rdzv-endpoint {endpoint or '...'}: {why}"
-        raise UsageError(f"{where}. Give HOST:PORT of one of the machines, which all can reach")
-    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=autotune"]
-    here = [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
-    return [f"--nnodes={options.nodes}", *meeting, *here], route.interface
 
 
 def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
@@ -288,21 +254,27 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
     return None if "autotune" in text else UNSEEN
 
 
-def _check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
-    """Check that several processes, on so many ``nodes``, of an unmodified script train together: a trial has shown it.
+def _why_one_machine(profile: Profile, level: str) -> str | None:
+    """Return why the profile is not applied on several machines; None if it may be."""
+    if profile.target.script is not None:
+        return "an unmodified script is tuned for one machine; several take a task file or autotune.load()"
+    row = BACKENDS[profile.levels[level].settings.backend or "gloo"]
+    return f"the profile's backend {row.name} trains on one machine only" if row.launcher == MPIEXEC else None
+
+
+def _check_shares(profile: Profile, settings: Settings) -> None:
+    """Check that several processes of an unmodified script train together: a trial has shown it.
 
     Raises:
         UsageError: nothing has shown it, or the processes cannot share the script's batch equally.
     """
-    processes = settings.processes * nodes
+    processes = settings.processes
     if profile.target.script is None or processes == 1:
         return
     refused = (item for item in profile.evidence.not_offered if item.knob == "processes")
     own = processes == profile.baseline.processes
     reason = next((item.reason for item in refused if item.value in (2, processes) and not own), None)
-    if nodes > 1:
-        reason = "an unmodified script is tuned for one machine; several take a task file or autotune.load()"
-    elif settings.global_batch != profile.baseline.global_batch:
+    if settings.global_batch != profile.baseline.global_batch:
         reason = reason or f"they cannot share its batch of {profile.baseline.global_batch} equally"
     if reason is not None:
         raise UsageError(f"{profile.target.name} cannot train as {processes} processes: {reason}")

@@ -121,17 +121,6 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True)
-class Route:
-    """The network route from this machine to another, or to itself."""
-
-    address: str
-    """The local address that the route uses."""
-    interface: str | None
-    here: bool
-    """True if the other machine is this one."""
-
-
-@dataclass(frozen=True)
 class Backend:
     """One ``torch.distributed`` backend: whether it can really be used here, and if not, why."""
 

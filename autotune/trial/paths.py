@@ -75,11 +75,3 @@ class StudyPaths:
 def mark(trial: Path) -> str:
     """Return the part of the names of shared memory that only the trial in the folder ``trial`` has."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{trial.parent.name[-60:]}-{trial.name[-60:]}.")
-
-
-def mpi_segments(trial: Path) -> tuple[str, ...]:
-    """Return the names that MPICH gives to shared memory of the MPI job of ``trial``: FNV-1a hashes of its name."""
-    world = 2166136261
-    for byte in mark(trial).encode():
-        world = (world ^ byte) * 16777619 % 2**32
-    return tuple(f"mpich_{kind}_{world:x}_0" for kind in ("shm", "vci"))

@@ -185,6 +185,8 @@ class Script:
         processes: that the line starts.
         threads: that the line gives each process unless the user's environment says otherwise; None for PyTorch's own.
         variables: that the launcher sets for all processes.
+        machines: that the line starts processes on: this one is one of them.
+        options: of torchrun, as written, but for the number of processes.
     """
 
     path: Path
@@ -198,6 +200,8 @@ class Script:
     processes: int = 1
     threads: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    machines: int = 1
+    options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

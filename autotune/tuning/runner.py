@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
 from autotune.knobs.binding import plan
 from autotune.knobs.settings import Settings
-from autotune.launch.command import INHERITED, environment, scrub
+from autotune.launch.command import inherited, scrub
 from autotune.probes.facts import Inventory
 from autotune.trial.child.shm import remove_abandoned
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
@@ -77,10 +77,8 @@ def open_runner(
 def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:
     """Return the environment of the fork server for what a process must start with of ``settings``."""
     base = scrub(os.environ)
-    tuned = environment(settings, inventory, base).set
-    inherited = {name: value for name, value in tuned.items() if name in INHERITED}
     threads, memory = inventory.budget.threads, inventory.memory.limit
-    return trial_environment(base | inherited, paths, threads=threads, memory=memory)
+    return trial_environment(base | inherited(settings, inventory, base), paths, threads=threads, memory=memory)
 
 
 def check_not_a_rank() -> None:

@@ -88,11 +88,13 @@ def train(machines: tuple[str, str], folder: Path, saved: Path) -> list[subproce
     """Start both machines and wait for both."""
     (folder / "train.py").write_text(SCRIPT)
     started = []
-    for name in machines:
-        own = [sys.executable, "-m", "autotune", "run", "--profile", str(saved), "--nnodes", "2"]
-        own += ["--rdzv-endpoint", f"{FIRST}:29400", "train.py", str(folder)]
+    for name, cable, address in zip(machines, "ab", (FIRST, SECOND), strict=True):
+        own = [sys.executable, "-m", "autotune", "run", "--profile", str(saved), "torchrun", "--nnodes=2"]
+        own += ["--rdzv-backend=c10d", f"--rdzv-endpoint={FIRST}:29400", f"--rdzv-conf=is_host={int(address == FIRST)}"]
+        own += [f"--local-addr={address}", "--nproc-per-node=2", "train.py", str(folder)]
+        base = os.environ | {"GLOO_SOCKET_IFNAME": f"at{os.getpid()}{cable}"}
         pipe = subprocess.PIPE
-        started.append(subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder))
+        started.append(subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder, env=base))
     done = []
     try:
         for process in started:

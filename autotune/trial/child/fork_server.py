@@ -57,8 +57,8 @@ class ForkServer:
         self.connection = connection
         self.task: LoadedTask | LoadedScript | None = None
         self.scratch = Path()
-        self.trials: dict[int, shm.Segments] = {}
-        """Shared memory of the living trials, by their launcher's pid."""
+        self.trials: dict[int, Path] = {}
+        """Folders of the living trials, by their launcher's pid."""
         self.no_fork_reason: str | None = None
         self.spared: frozenset[int] = frozenset()
         """What the user's module started on import belongs to it, as in training: it is not a leftover of a trial."""
@@ -98,7 +98,7 @@ class ForkServer:
         self.no_fork_reason = self.no_fork_reason or why_not_fork()
         pid = self._spawn(request, fd) if self.no_fork_reason else self._fork(request, fd)
         os.close(fd)
-        self.trials[pid] = shm.Segments(Path(request.folder))
+        self.trials[pid] = Path(request.folder)
         self._reply("started", pid=pid, no_fork_reason=self.no_fork_reason)
 
     def _reply(self, what: str, **content: Any) -> None:
@@ -123,16 +123,16 @@ class ForkServer:
     def collect(self) -> None:
         """Reap ended children. After a launcher's end nothing of its trial stays."""
         for pid, status in process_tree.reap():
-            memory = self.trials.pop(pid, None)
-            if memory is None:
+            folder = self.trials.pop(pid, None)
+            if folder is None:
                 continue
             running = set(self.trials).union(*map(process_tree.descendants, self.trials))
             orphans = process_tree.descendants(os.getpid()) - running - self.spared
-            for orphan in memory.end(orphans):
+            for orphan in shm.end(orphans):
                 process_tree.kill_tree(orphan)
-            memory.remove()
+            shm.remove(folder)
             if not any(map(shm.is_manager, orphans)):  # their sockets are in there
-                shutil.rmtree(memory.folder, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
             self._reply("exited", pid=pid, code=code)
 
@@ -159,18 +159,17 @@ class ForkServer:
         elif message["request"] == "start":
             self.start(decoded(TrialRequest, message["trial"]), fds[0])
         elif message["request"] == "kill" and (pid := message["pid"]) in self.trials:
-            self.trials[pid].end(process_tree.descendants(pid) | {pid})
+            shm.end(process_tree.descendants(pid) | {pid})
             process_tree.kill_tree(pid)
 
     def shut_down(self) -> None:
         """Leave nothing behind: processes, shared memory, files."""
         below = process_tree.descendants(os.getpid()) - self.spared
-        for memory in self.trials.values():
-            memory.end(below)
+        shm.end(below)
         shm.wait_for_managers(below)
         process_tree.kill_tree(os.getpid(), include_root=False)
-        for memory in self.trials.values():
-            memory.remove()
+        for folder in self.trials.values():
+            shm.remove(folder)
         give_up = time.monotonic() + CLEAN_SECONDS
         while self.scratch.name.startswith(SCRATCH_PREFIX) and self.scratch.exists() and time.monotonic() < give_up:
             # Other fork servers of the run remove it at the same time, and one of them may fail.

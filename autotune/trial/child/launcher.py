@@ -183,10 +183,9 @@ class Launcher:
         while self.ranks:
             if self._report_end(*os.wait()) != 0:
                 self._report_others()
-                memory = shm.Segments(self.folder)
-                memory.end(process_tree.descendants(os.getpid()))
+                shm.end(process_tree.descendants(os.getpid()))
                 process_tree.kill_tree(os.getpid(), include_root=False)
-                memory.remove()
+                shm.remove(self.folder)
                 return 1
         return 0
 

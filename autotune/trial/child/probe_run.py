@@ -39,6 +39,7 @@ from autotune.scripts.entry import as_main, torchrun
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
+from autotune.trial.isolation.isolate import own_positions
 from autotune.trial.messages import TrialReport, error_report
 from autotune.trial.target import THREAD_VARIABLES, Script
 
@@ -275,6 +276,7 @@ class ProbeRun(Listener):
         if os.fork() == 0:
             self._process = os.getpid()
             os.close(verdict)
+            own_positions()  # the waiting process will start trials at this place
             return False
         os.close(self._verdict)
         with open(verdict, "rb") as pipe:

@@ -110,11 +110,16 @@ def _proxies() -> dict[str, str]:
     return found | {name.upper(): value for name, value in found.items()}
 
 
+def own_positions() -> None:
+    """Give this forked process positions of its own in regular files: descriptors that a fork copies share one."""
+    _reopen_files(lambda path: path)
+
+
 def _reopen_files(name_of: Callable[[str], str | None]) -> None:
     """Open regular files of the script again, by their names and at their positions.
 
-    Descriptors that a fork copies share one position, so that the first trial would move it for the next; and writes
-    through them go to the fork server's file.
+    The first trial would move a position for the next; and writes through a descriptor of the fork server go to its
+    file.
 
     Args:
         name_of: the name that a file has now, from the name that it had; None leaves it alone.

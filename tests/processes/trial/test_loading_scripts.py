@@ -134,3 +134,27 @@ def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(
         scratch = runner.setup.paths.root
     assert [*home.iterdir()] == []
     assert not scratch.exists()
+
+
+READS_A_FILE = """
+import torch
+from torch import nn
+rows = open("rows.txt", "rb", buffering=0)
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+expected = 0
+while True:
+    row = int(rows.readline())
+    assert row == expected, f"row {row} in place of {expected}"
+    expected += 1
+    model(torch.ones(1, 1) * 0).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_probe_run_moves_no_position_of_an_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork shares positions with its parent: the probe run goes on while another process waits to start trials."""
+    (tmp_path / "rows.txt").write_text("".join(f"{row}\n" for row in range(100_000)))
+    with running(READS_A_FILE, tmp_path, monkeypatch) as runner:
+        assert isinstance(outcome := baseline(runner, runner.describe(steps=False)), Completed), outcome

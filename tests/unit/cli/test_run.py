@@ -124,12 +124,16 @@ def test_processes_that_no_machine_runs_are_refused(dry: Dry) -> None:
     assert dry(TWO, "--nproc", "0").code == 2
 
 
-def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
-    said = dry(TWO, "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1234")
-    words = ("--nnodes=2", "--rdzv-endpoint=127.0.0.1:1234", "--rdzv-conf=is_host=1")
-    assert all(each in said.out for each in words)
+def test_torchruns_own_line_for_several_machines_is_started_tuned(
+    say: Say, elsewhere: Path, machine: Inventory
+) -> None:
+    options = ("--nnodes=2", "--rdzv-endpoint", "h:1", "--max-restarts=3")
+    line = ("torchrun", *options, "--nproc-per-node=2", "train.py")
+    said = say("run", "--profile", profile_of(TWO, elsewhere, machine), "--dry-run", *line)
+    assert "--nnodes 2 --rdzv-endpoint h:1 --max-restarts 3 --nproc-per-node=2" in said.out
+    assert "OMP_NUM_THREADS=4" in said.out
+    assert "GLOO_SOCKET_IFNAME" not in said.out
     assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
-    assert dry(TWO, "--rdzv-endpoint", "127.0.0.1:1234").code == 2
 
 
 def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
@@ -188,7 +192,7 @@ def test_a_launcher_that_is_not_there(say: Say, saved: Path, monkeypatch: pytest
     assert (said.code, "torchrun: No such file or directory. Is its environment active?" in said.err) == (2, True)
 
 
-LINE = ("torchrun", "--standalone", "--nproc-per-node=2", "train.py", "--nnodes", "3")
+LINE = ("torchrun", "--standalone", "--nproc-per-node=2", "train.py", "--level", "3")
 
 
 def written_for_torchrun(baseline: Settings, folder: Path, machine: Inventory) -> Path:
@@ -203,8 +207,8 @@ def test_the_launch_line_of_a_tuned_script_is_started_tuned(say: Say, elsewhere:
     said = say("run", "--profile", written_for_torchrun(two, elsewhere, machine), "--dry-run", *LINE)
     assert said.code == 0
     assert all(words in said.out for words in ("--nproc-per-node=2", "OMP_NUM_THREADS=3"))
-    assert said.out.endswith("train.py --nnodes 3\n")
-    assert "what follows the script belongs to it: --nnodes." in said.err
+    assert said.out.endswith("train.py --level 3\n")
+    assert "what follows the script belongs to it: --level." in said.err
 
 
 def test_a_launch_line_of_another_number_starts_as_it_is(say: Say, elsewhere: Path, machine: Inventory) -> None:

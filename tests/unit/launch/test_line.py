@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,10 +26,11 @@ def started(
     processes: int = 1,
     threads: int | None = None,
     variables: Mapping[str, str] = {},
+    **more: Any,
 ) -> Script:
     """The script of a line, as it was written."""
     own = {"launcher": launcher, "processes": processes, "threads": threads, "variables": variables}
-    return Script(Path(name), arguments, name, name if module else None, **own)  # type: ignore[arg-type]
+    return Script(Path(name), arguments, name, name if module else None, **own, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +47,13 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("torchrun train.py", started("train.py", launcher="torchrun")),
         (
             "torchrun --standalone --nproc-per-node=2 train.py --nnodes 3",
-            started("train.py", ("--nnodes", "3"), False, "torchrun", 2, 1),
+            started("train.py", ("--nnodes", "3"), False, "torchrun", 2, 1, options=("--standalone",)),
+        ),
+        (
+            "torchrun --nnodes 2 --rdzv-endpoint=h:1 train.py",
+            started(
+                "train.py", launcher="torchrun", machines=2, options=tuple("--nnodes 2 --rdzv-endpoint h:1".split())
+            ),
         ),
         (
             "python -m torch.distributed.run --nproc_per_node 4 -m package.train",
@@ -75,7 +83,7 @@ def test_lines_that_users_write(line: str, found: Script) -> None:
         ("torchrun --no-python train.sh", "--no-python: autotune does not know this option"),
         ("torchrun --nproc-per-node=auto train.py", "--nproc-per-node auto: give a number"),
         ("torchrun --nproc-per-node=0 train.py", "give a number"),
-        ("torchrun --nnodes=2 train.py", "one machine"),
+        ("torchrun --nnodes=1:4 train.py", "--nnodes 1:4: give a number"),
         ("torchrun --standalone=1 train.py", "takes no value"),
         ("torchrun --standalone", "no script follows"),
         ("torchrun --nproc-per-node", "a value must follow"),
@@ -119,7 +127,9 @@ def test_every_option_of_torchrun_ends_before_the_script(
     found = parse(["torchrun", *words, "train.py", *arguments])
     processes = 2 if "--nproc-per-node=2" in options else 1
     threads = 1 if processes == 2 else None
-    assert found == started("train.py", tuple(arguments), False, "torchrun", processes, threads)
+    kept = [part for each in options if "nproc" not in each for part in each.split("=")]
+    rest = {"options": tuple(kept)}
+    assert found == started("train.py", tuple(arguments), False, "torchrun", processes, threads, **rest)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +165,14 @@ def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
     assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
+
+
+def test_a_line_for_several_machines_is_run_but_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('trains')\n")
+    assert script("torchrun", ["--nnodes=2", "train.py"]).machines == 2
+    with pytest.raises(UsageError, match="on one machine"):
+        target("torchrun", ["--nnodes=2", "train.py"])
 
 
 def test_a_task_file_takes_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

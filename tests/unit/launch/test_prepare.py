@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.knobs.backend import BACKENDS
 from autotune.knobs.task_facts import LeftOut
-from autotune.launch.prepare import StartOptions, _check_shares, _order, _rendezvous, _why_alone
-from autotune.probes import network
-from autotune.probes.facts import Route
+from autotune.launch.prepare import _check_shares, _order, _why_alone, _why_one_machine
 from autotune.profiles.format import Profile, Target
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
@@ -35,21 +32,28 @@ def test_a_script_is_handed_what_differs_from_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "processes", "nodes", "words"),
+    ("saved", "processes", "words"),
     [
-        (SCRIPT, 2, 1, None),
-        (APART, 1, 1, None),
-        (profile(), 2, 2, None),
-        (APART, 2, 1, "train cannot train as 2 processes: trains apart"),
-        (APART, 4, 1, "as 4 processes: trains apart"),
-        (SCRIPT, 3, 1, f"cannot share its batch of {BATCH} equally"),
-        (SCRIPT, 1, 2, "tuned for one machine"),
+        (SCRIPT, 2, None),
+        (APART, 1, None),
+        (profile(), 2, None),
+        (APART, 2, "train cannot train as 2 processes: trains apart"),
+        (APART, 4, "as 4 processes: trains apart"),
+        (SCRIPT, 3, f"cannot share its batch of {BATCH} equally"),
     ],
 )
-def test_processes_start_if_they_train_together(saved: Profile, processes: int, nodes: int, words: str | None) -> None:
+def test_processes_start_if_they_train_together(saved: Profile, processes: int, words: str | None) -> None:
     settings = BASELINE.but(processes=processes, batch_size=-(-BATCH // processes))
     with pytest.raises(UsageError, match=words) if words else nullcontext():
-        _check_shares(saved, settings, nodes)
+        _check_shares(saved, settings)
+
+
+def test_a_profile_that_is_not_applied_on_several_machines() -> None:
+    assert _why_one_machine(profile(), "safe") is None
+    assert "tuned for one machine" in str(_why_one_machine(SCRIPT, "safe"))
+    level = profile().levels["safe"]
+    mpi = profile(levels={"safe": replace(level, settings=level.settings.but(processes=2, backend="mpi"))})
+    assert "backend mpi trains on one machine" in str(_why_one_machine(mpi, "safe"))
 
 
 def test_a_process_that_the_user_has_numbered_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,29 +62,3 @@ def test_a_process_that_the_user_has_numbered_starts_no_others(monkeypatch: pyte
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert _why_alone(SCRIPT, script) == "RANK and WORLD_SIZE are yours"
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "host"), [("a.b:1234", "a.b"), ("10.0.0.1", "10.0.0.1"), ("[fe80::1]:99", "fe80::1")]
-)
-def test_several_machines_meet_at_an_endpoint(endpoint: str, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "route", {host: Route("10.0.0.2", "eth0", here=False)}.get)
-    meeting = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint={endpoint} --rdzv-id=autotune --rdzv-conf=is_host=0"
-    options = [*meeting.split(), "--local-addr=10.0.0.2"]
-    assert _rendezvous(StartOptions(nodes=2, endpoint=endpoint), BACKENDS["gloo"]) == (options, "eth0")
-    assert _rendezvous(StartOptions(), BACKENDS["gloo"]) == ([], None)
-
-
-@pytest.mark.parametrize(
-    ("backend", "endpoint", "words"),
-    [
-        ("gloo", None, "not an address. Give HOST:PORT"),
-        *(("gloo", f"localhost:{port}", "localhost:") for port in (0, 99999, "abc")),
-        ("gloo", "::1", "not an address"),
-        ("gloo", "nowhere.invalid:1", "has no route there"),
-        ("mpi", "localhost:1", "on one machine only"),
-    ],
-)
-def test_machines_that_do_not_meet_are_a_usage_error(backend: str, endpoint: str | None, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        _rendezvous(StartOptions(nodes=2, endpoint=endpoint), BACKENDS[backend])

@@ -57,12 +57,6 @@ class TestLongTemporaryFolders:
         assert StudyPaths.create().root.parent == deeper
 
 
-def test_mpich_names_its_shared_memory_by_a_hash_of_the_jobs_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As MPICH 5 was seen to do it."""
-    monkeypatch.setattr(paths, "mark", lambda *_: "autotune-1")
-    assert paths.mpi_segments(Path("x/y"))[0] == "mpich_shm_912fa092_0"
-
-
 class TestAbandoned:
     @pytest.fixture
     def dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
@@ -80,12 +74,11 @@ class TestAbandoned:
         living = StudyPaths.create()
         living.trial(1).mkdir()
         names = [f"psm_{paths.mark(each.trial(1))}x" for each in (dead, living)]
-        names += [name for each in (dead, living) for name in paths.mpi_segments(each.trial(1))]
         for name in (*names, "psm_of_others"):
             (tmp_path / "shm" / name).touch()
         shm.remove_abandoned()
         assert (dead.root.exists(), living.root.exists()) == (False, True)
-        assert {each.name for each in (tmp_path / "shm").iterdir()} == {names[1], *names[4:], "psm_of_others"}
+        assert {each.name for each in (tmp_path / "shm").iterdir()} == {names[1], "psm_of_others"}
         living.remove()
 
     def test_what_no_run_has_made_and_links_stay(self, dead: StudyPaths, tmp_path: Path) -> None:
