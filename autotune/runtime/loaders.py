@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
 import multiprocessing
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 from torch.utils.data import (
@@ -21,14 +21,13 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.runtime.digests import open_file
+from autotune.runtime.loader_workers import Left, Start, open_files, raise_limit, why_not_shared
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
 CONTEXT = "multiprocessing_context"
-ABSENT = object()
-"""In place of the value of an attribute that the loader does not have."""
-OPEN = "the data set holds an open {}, whose position all workers would share"
+SLOTS = WORKERS, PASSES, ORDER = "_autotune_workers", "_autotune_passes", "_autotune_order"
+"""Attributes of a served loader: what makes its iterators, its passes, and the order that they read."""
 PERSISTENT = "without its persistent workers it would draw other random numbers"
 
 
@@ -56,6 +55,10 @@ class LateIterator(_MultiProcessingDataLoaderIter):
                 self._try_put_index()
         return super()._next_data()  # type: ignore[no-untyped-call]
 
+    def _process_data(self, data: Any, *worker: Any) -> Any:
+        data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
+        return data.read(self) if isinstance(data, Left) else data
+
 
 class EarlyIterator(_SingleProcessDataLoaderIter):
     """Without workers, but begins to read its order when it is made, as with them."""
@@ -66,23 +69,90 @@ class EarlyIterator(_SingleProcessDataLoaderIter):
         self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
 
 
-def _set_attributes(loader: DataLoader[Any], attributes: dict[str, Any]) -> Change:
-    """Give attributes of ``loader`` other values. To undo it gives back those that the user has not changed since."""
-    own = vars(loader)
-    before = {name: own.get(name, ABSENT) for name in attributes}
-    changed = {name: new for name, new in attributes.items() if before[name] is not new and before[name] != new}
-    own.update(changed)
+class Served(DataLoader[Any]):
+    """The base of a loader's class in a session: the loader stays the user's own object, and copies are as without."""
+
+    def __iter__(self) -> Any:
+        passes = vars(self).get(PASSES)
+        return super().__iter__() if passes is None else passes(super().__iter__)
+
+    def _get_iterator(self) -> Any:
+        workers = vars(self).get(WORKERS)
+        return super()._get_iterator() if workers is None else workers.iterator(self)
+
+    @property
+    def _index_sampler(self) -> Any:
+        order = vars(self).get(ORDER)
+        return super()._index_sampler if order is None else order
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Reduce to the user's own loader, as it is without a session."""
+        state = dict(vars(self))
+        if WORKERS in state:
+            state[WORKERS].attributes.put_back(state)
+        return object.__new__, (type(self).__mro__[2],), {n: value for n, value in state.items() if n not in SLOTS}
+
+
+def served(loader: DataLoader[Any], **slots: Any) -> Change:
+    """Let ``loader`` iterate by what is in ``slots``."""
+    own, kind = vars(loader), type(loader)
+    own.update(slots)
+    if not isinstance(loader, Served):
+        names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        loader.__class__ = type(kind.__name__, (Served, kind), names)
 
     def undo() -> None:
-        for name, value in changed.items():
-            if own.get(name) is not value:
-                continue
-            if before[name] is ABSENT:
-                del own[name]
-            else:
-                own[name] = before[name]
+        for name in slots:
+            own.pop(name, None)
+        if isinstance(loader, Served) and not any(name in own for name in SLOTS):
+            loader.__class__ = type(loader).__mro__[2]
 
     return Change(undo)
+
+
+class Attributes(Change):
+    """Other values of a loader's attributes. To undo it gives back those that the user has not changed since."""
+
+    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any]) -> None:
+        own = vars(loader)
+        self._changed = {name: (new, own[name]) for name, new in attributes.items() if own[name] != new}
+        own.update({name: new for name, (new, _before) in self._changed.items()})
+        super().__init__(lambda: self.put_back(own))
+
+    def put_back(self, own: dict[str, Any]) -> None:
+        """Put the user's values back into the attributes ``own``."""
+        own.update({name: before for name, (new, before) in self._changed.items() if own.get(name) is new})
+
+
+class Workers(Change):
+    """Other workers of a loader, looked at whenever it starts them: ``note`` gets the reason if it may not."""
+
+    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
+        self._users, self._note = loader.num_workers, note
+        self._why_not: str | None = None
+        self.attributes = Attributes(loader, attributes)
+        restore = contextlib.ExitStack()
+        restore.callback(self.attributes.undo)
+        restore.callback(served(loader, **{WORKERS: self}).undo)
+        if loader.num_workers > self._users:
+            restore.callback(raise_limit())
+        super().__init__(restore.close, lambda: self._why_not)
+
+    def iterator(self, loader: DataLoader[Any]) -> Any:
+        """Begin to iterate ``loader``, or a loader with its attributes."""
+        if loader.num_workers <= self._users:
+            early = loader.num_workers == 0 < self._users
+            return EarlyIterator(loader) if early else DataLoader._get_iterator(loader)
+        ready, files = object.__new__(type(loader)), open_files()
+        own = vars(ready)
+        own.update(vars(loader))
+        self._why_not = why_not_shared(loader, files)
+        if self._why_not is not None:
+            self._note(self._why_not)
+            self.attributes.put_back(own)
+            return DataLoader._get_iterator(ready)
+        own["worker_init_fn"] = Start(loader.worker_init_fn, self._users == 0, files)
+        return LateIterator(ready) if self._users == 0 else DataLoader._get_iterator(ready)
 
 
 def why_left_alone(loader: DataLoader[Any]) -> str | None:
@@ -109,8 +179,11 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
     return "its order comes from a generator of your own" if own else None
 
 
-def workers_change(loader: DataLoader[Any], settings: Settings, training: Training) -> Change | str | None:
-    """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change."""
+def workers_change(
+    loader: DataLoader[Any], settings: Settings, training: Training, note: Callable[[str], None]
+) -> Change | str | None:
+    """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change.
+    ``note`` gets the reason if it is left alone later."""
     attributes: dict[str, Any] = {}
     for knob in KNOBS:
         if knob.on_loader is not None:
@@ -128,23 +201,20 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
         reason = "a daemonic process cannot start workers"
     if reason is None and settings.num_workers == 0 and loader.persistent_workers:
         reason = PERSISTENT
-    if reason is None and settings.num_workers > loader.num_workers and (shared := open_file(loader.dataset)):
-        reason = OPEN.format(shared)
+    if reason is None and settings.num_workers > loader.num_workers:
+        reason = why_not_shared(loader, open_files())
     if reason is not None:
         return reason
-    if (attributes["num_workers"] > 0) != (loader.num_workers > 0):
-        kind = LateIterator if attributes["num_workers"] else EarlyIterator
-        attributes["_get_iterator"] = functools.partial(kind, loader)
     if context is not None:
         attributes[f"_DataLoader__{CONTEXT}"] = multiprocessing.get_context(context)
-    return _set_attributes(loader, attributes)
+    return Workers(loader, attributes, note)
 
 
 def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     """Give ``loader`` batches of ``batch`` samples, of the same sampler."""
     own: Any = loader.batch_sampler
     sampler = BatchSampler(own.sampler, batch, own.drop_last)
-    return _set_attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
+    return Attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
 
 
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:
