@@ -34,7 +34,10 @@ def is_of_library(file: str) -> bool:
 
 def state_of(dataset: Any, collate: Any) -> dict[str, str]:
     """Return digests of what reading may change: by its name for people."""
-    found = {name: digest(_content(value), LARGEST) for name, value in _names_of_script()}
+    found = {}
+    for name, value in _names_of_script():
+        with suppress(Exception):  # a class of the user's that cannot be looked at
+            found[name] = digest(_content(value), LARGEST)
     for each in objects([dataset, collate]):
         if callable(getattr(each, "writable", None)):
             with suppress(Exception):  # closed, or no file
@@ -60,8 +63,9 @@ def _names_of_script() -> Iterator[tuple[str, Any]]:
         for name, value in list(vars(module).items()):
             if isinstance(value, type):
                 if value.__module__ == module.__name__:
-                    yield from ((f"{value.__qualname__}.{key}", held) for key, held in list(vars(value).items()))
-            else:
+                    held = ((f"{value.__qualname__}.{key}", vars(value)[key]) for key in list(vars(value)))
+                    yield from (each for each in held if "__" not in each[0])
+            elif not name.startswith("__"):
                 yield f"{name} ({Path(file).name})", value
 
 
