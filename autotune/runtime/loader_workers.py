@@ -6,7 +6,9 @@ from the same random numbers. So errors are the user's own, as without workers.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import os
 import pickle
 import resource
@@ -20,10 +22,12 @@ from typing import Any
 import torch
 from torch.multiprocessing import reductions
 from torch.utils.data import DataLoader, _utils, dataloader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
-from autotune.knobs.change import Method, replace
+from autotune.knobs.change import Change, Method, replace
 from autotune.runtime import random_state
 from autotune.runtime.fingerprints import objects
+from autotune.runtime.served_loaders import WORKERS, Attributes, served
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
@@ -194,3 +198,75 @@ def _is_scarce() -> bool:
         shared = os.statvfs(SHARED_MEMORY)
         return 2 * shared.f_bavail < shared.f_blocks
     return False
+
+
+# In the training process ----------------------------------------------------------------------------------------------
+
+
+class LateIterator(_MultiProcessingDataLoaderIter):
+    """With workers, but reads its order from the first batch on, as without them.
+
+    PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
+    would swap places with those of the order.
+    """
+
+    _is_idle = False
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._is_idle = True
+        super()._reset(loader, first_iter)
+
+    def _try_put_index(self) -> None:
+        if not self._is_idle:
+            super()._try_put_index()
+
+    def _next_data(self) -> Any:
+        if self._is_idle:
+            self._is_idle = False
+            for _ in range(self._prefetch_factor * self._num_workers):
+                self._try_put_index()
+        return super()._next_data()  # type: ignore[no-untyped-call]
+
+    def _process_data(self, data: Any, *worker: Any) -> Any:
+        data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
+        return data.read(self) if isinstance(data, Left) else data
+
+
+class EarlyIterator(_SingleProcessDataLoaderIter):
+    """Without workers, but begins to read its order when it is made, as with them."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        order = self._sampler_iter
+        self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
+
+
+class Workers(Change):
+    """Other workers of a loader, looked at whenever it starts them: ``note`` gets the reason if it may not."""
+
+    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
+        self._users, self._note = loader.num_workers, note
+        self._why_not: str | None = None
+        self.attributes = Attributes(loader, attributes)
+        restore = contextlib.ExitStack()
+        restore.callback(self.attributes.undo)
+        restore.callback(served(loader, **{WORKERS: self}).undo)
+        if loader.num_workers > self._users:
+            restore.callback(raise_limit())
+        super().__init__(restore.close, lambda: self._why_not)
+
+    def iterator(self, loader: DataLoader[Any]) -> Any:
+        """Begin to iterate ``loader``, or a loader with its attributes."""
+        if loader.num_workers <= self._users:
+            early = loader.num_workers == 0 < self._users
+            return EarlyIterator(loader) if early else DataLoader._get_iterator(loader)
+        ready, files = object.__new__(type(loader)), open_files()
+        own = vars(ready)
+        own.update(vars(loader))
+        self._why_not = why_not_shared(loader, files)
+        if self._why_not is not None:
+            self._note(self._why_not)
+            self.attributes.put_back(own)
+            return DataLoader._get_iterator(ready)
+        own["worker_init_fn"] = Start(loader.worker_init_fn, self._users == 0, files)
+        return LateIterator(ready) if self._users == 0 else DataLoader._get_iterator(ready)

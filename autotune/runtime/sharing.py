@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sa
 from autotune.knobs.change import Change
 from autotune.runtime import random_state
 from autotune.runtime.digests import digest
-from autotune.runtime.loaders import ORDER, PASSES, reads_like, served, why_not_ahead
+from autotune.runtime.loaders import reads_like, why_not_ahead
 from autotune.runtime.notes import Notes
 from autotune.runtime.processes import World, agreed, of_rank_zero
 from autotune.runtime.relay import Pass, Relay
+from autotune.runtime.served_loaders import ORDER, PASSES, served
 from autotune.runtime.shards import Progress, Shard, shard
 
 AHEAD = 64

@@ -23,7 +23,8 @@ from torch.utils.data import (
 
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, sharing
-from autotune.runtime.loaders import PASSES, served, stated_batch, why_not_resized
+from autotune.runtime.loaders import stated_batch, why_not_resized
+from autotune.runtime.served_loaders import PASSES, served
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
 
