@@ -59,7 +59,7 @@ def open_files() -> dict[int, int]:
 def why_not_shared(loader: DataLoader[Any], files: dict[int, int]) -> str | None:
     """Return why workers that are forked now could not read on as this process does, or None."""
     with suppress(OSError), open(LOCKS) as locks:
-        if any(line.split()[1:2] == ["POSIX"] and f" {os.getpid()} " in line for line in locks):
+        if any(line.split()[1:5:3] == ["POSIX", str(os.getpid())] for line in locks):
             return LOCKED
     if not all(os.access(f"{DESCRIPTORS}/{fd}", os.R_OK, effective_ids=True) for fd in files):
         return UNREADABLE
