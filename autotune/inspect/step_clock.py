@@ -12,7 +12,6 @@ import contextlib
 import functools
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections import Counter, defaultdict
@@ -27,15 +26,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from autotune.inspect.verdict import CLOCKED, Part, Place
 from autotune.knobs.change import replace
+from autotune.trial.child.beside import is_of_library
 from autotune.trial.child.measured_loop import MeasuredLoop, synchronize
 
 Counted = contextlib.AbstractContextManager[None]
 NOTHING = contextlib.nullcontext()
 LOOK_SECONDS = 0.002
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 SCRIPT = "<module>"
-OURS = os.path.dirname(os.path.dirname(__file__))
 HOST_CALLS = ((builtins, "print"), *((Tensor, name) for name in ("item", "tolist", "numpy")))
 """Between the model's call and the backward pass the user's code computes the loss. These calls do not."""
 
@@ -235,4 +232,4 @@ def above(frame: FrameType | None) -> Iterator[FrameType]:
 def is_users(frame: FrameType) -> bool:
     """Return True if ``frame`` runs the user's own code: none of a library, of Python or of this package."""
     file = frame.f_code.co_filename
-    return not (file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES))
+    return not is_of_library(file)

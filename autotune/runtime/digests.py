@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from autotune.runtime.fingerprints import objects
-
 MOST_ITEMS, MOST_BYTES = 20_000, 2**30
 """Items and bytes that are read in all."""
 LONGEST = 2**20
@@ -108,12 +106,3 @@ def _is_handle(value: Any) -> bool:
     if isinstance(value, Dataset | mmap | type | ModuleType) or not callable(getattr(value, "close", None)):
         return False
     return hasattr(value, "fp") or not type(value).__module__.startswith("PIL.")  # images in memory close, too
-
-
-def open_file(value: Any) -> str:
-    """Return the class of a file, archive or database that nested ``value`` holds open; empty if it holds none."""
-    for each in objects([value]):
-        is_closed = getattr(each, "closed", False) or getattr(each, "fp", each) is None
-        if _is_handle(each) and not is_closed:
-            return type(each).__name__
-    return ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import multiprocessing
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 from torch.utils.data import (
@@ -17,72 +15,16 @@ from torch.utils.data import (
     SequentialSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.runtime.digests import open_file
+from autotune.runtime.loader_workers import Workers, open_files, why_not_shared
+from autotune.runtime.served_loaders import Attributes
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
 CONTEXT = "multiprocessing_context"
-ABSENT = object()
-"""In place of the value of an attribute that the loader does not have."""
-OPEN = "the data set holds an open {}, whose position all workers would share"
 PERSISTENT = "without its persistent workers it would draw other random numbers"
-
-
-class LateIterator(_MultiProcessingDataLoaderIter):
-    """With workers, but reads its order from the first batch on, as without them.
-
-    PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
-    would swap places with those of the order.
-    """
-
-    _is_idle = False
-
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._is_idle = True
-        super()._reset(loader, first_iter)
-
-    def _try_put_index(self) -> None:
-        if not self._is_idle:
-            super()._try_put_index()
-
-    def _next_data(self) -> Any:
-        if self._is_idle:
-            self._is_idle = False
-            for _ in range(self._prefetch_factor * self._num_workers):
-                self._try_put_index()
-        return super()._next_data()  # type: ignore[no-untyped-call]
-
-
-class EarlyIterator(_SingleProcessDataLoaderIter):
-    """Without workers, but begins to read its order when it is made, as with them."""
-
-    def __init__(self, loader: Any) -> None:
-        super().__init__(loader)
-        order = self._sampler_iter
-        self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
-
-
-def _set_attributes(loader: DataLoader[Any], attributes: dict[str, Any]) -> Change:
-    """Give attributes of ``loader`` other values. To undo it gives back those that the user has not changed since."""
-    own = vars(loader)
-    before = {name: own.get(name, ABSENT) for name in attributes}
-    changed = {name: new for name, new in attributes.items() if before[name] is not new and before[name] != new}
-    own.update(changed)
-
-    def undo() -> None:
-        for name, value in changed.items():
-            if own.get(name) is not value:
-                continue
-            if before[name] is ABSENT:
-                del own[name]
-            else:
-                own[name] = before[name]
-
-    return Change(undo)
 
 
 def why_left_alone(loader: DataLoader[Any]) -> str | None:
@@ -109,8 +51,11 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
     return "its order comes from a generator of your own" if own else None
 
 
-def workers_change(loader: DataLoader[Any], settings: Settings, training: Training) -> Change | str | None:
-    """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change."""
+def workers_change(
+    loader: DataLoader[Any], settings: Settings, training: Training, note: Callable[[str], None]
+) -> Change | str | None:
+    """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change.
+    ``note`` gets the reason if it is left alone later."""
     attributes: dict[str, Any] = {}
     for knob in KNOBS:
         if knob.on_loader is not None:
@@ -128,23 +73,20 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
         reason = "a daemonic process cannot start workers"
     if reason is None and settings.num_workers == 0 and loader.persistent_workers:
         reason = PERSISTENT
-    if reason is None and settings.num_workers > loader.num_workers and (shared := open_file(loader.dataset)):
-        reason = OPEN.format(shared)
+    if reason is None and settings.num_workers > loader.num_workers:
+        reason = why_not_shared(loader, open_files())
     if reason is not None:
         return reason
-    if (attributes["num_workers"] > 0) != (loader.num_workers > 0):
-        kind = LateIterator if attributes["num_workers"] else EarlyIterator
-        attributes["_get_iterator"] = functools.partial(kind, loader)
     if context is not None:
         attributes[f"_DataLoader__{CONTEXT}"] = multiprocessing.get_context(context)
-    return _set_attributes(loader, attributes)
+    return Workers(loader, attributes, note)
 
 
 def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     """Give ``loader`` batches of ``batch`` samples, of the same sampler."""
     own: Any = loader.batch_sampler
     sampler = BatchSampler(own.sampler, batch, own.drop_last)
-    return _set_attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
+    return Attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
 
 
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:

@@ -351,12 +351,17 @@ class Session(contextlib.AbstractContextManager["Session"]):
     def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader the workers of ``settings``, if tuning has compared one like it."""
         change: Change | str | None
+        own = loader.num_workers
+
+        def note(reason: str) -> None:
+            self._notes.not_applied("num_workers", f"kept at {own}: {reason}")
+
         if self._is_compared("loaders", fingerprints.of_loader, loader):
-            change = loaders.workers_change(loader, settings, self._training)
+            change = loaders.workers_change(loader, settings, self._training, note)
         else:
-            change = OTHER["loaders"] if settings.num_workers != loader.num_workers else None
+            change = OTHER["loaders"] if settings.num_workers != own else None
         if isinstance(change, str):
-            change = Refused(f"kept at {loader.num_workers}: {change}")
+            change = Refused(f"kept at {own}: {change}")
         self.keep("num_workers", change)
 
     def _resize(self, loader: DataLoader[Any], settings: Settings) -> None:

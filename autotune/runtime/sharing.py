@@ -23,60 +23,19 @@ from autotune.runtime.loaders import reads_like, why_not_ahead
 from autotune.runtime.notes import Notes
 from autotune.runtime.processes import World, agreed, of_rank_zero
 from autotune.runtime.relay import Pass, Relay
+from autotune.runtime.served_loaders import ORDER, PASSES, served
 from autotune.runtime.shards import Progress, Shard, shard
 
 AHEAD = 64
 """Batches of a settled order that rank 0 publishes at once."""
 LONGEST_PASS = 2**24
 """Batches of a pass, for numbers that grow from pass to pass."""
-SLOT = "_autotune_passes"
 STREAM = "an iterable dataset is left alone: each process reads all that it yields there"
 
 Begin = Callable[[], Any]
 """Begins a pass as the loader does without a session."""
 Move = Callable[[Any], Any]
 """Puts a batch on the device."""
-
-
-def served(
-    loader: DataLoader[Any], passes: Callable[[Begin], Iterator[Any]], order: Sampler[Any] | None = None
-) -> Change:
-    """Let ``passes`` make the passes of ``loader``, from its own ``__iter__``.
-
-    They read ``order``, if there is one, in the place of the loader's batch sampler.
-    """
-    kind = type(loader)
-    vars(loader)[SLOT] = passes, order
-    if order is not None:
-        loader._iterator = None  # persistent workers would read on in their own order
-    loader.__class__ = type(kind.__name__, (_Serving, kind), {"__module__": kind.__module__})
-
-    def undo() -> None:
-        vars(loader).pop(SLOT, None)
-        if order is not None:
-            loader._iterator = None
-        if issubclass(type(loader), _Serving):
-            loader.__class__ = kind
-
-    return Change(undo)
-
-
-class _Serving(DataLoader[Any]):
-    """The base of a served loader's class."""
-
-    def __iter__(self) -> Any:
-        passes, _order = vars(self)[SLOT]
-        return passes(super().__iter__)
-
-    @property
-    def _index_sampler(self) -> Any:
-        _passes, order = vars(self)[SLOT]
-        return super()._index_sampler if order is None else order
-
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Reduce to the user's own loader, as it is without a session."""
-        state = {name: value for name, value in vars(self).items() if name != SLOT}
-        return object.__new__, (type(self).__mro__[2],), state
 
 
 class Passing(Iterator[Any]):
@@ -139,14 +98,14 @@ class Sharing:
         """Put the batches of ``loader`` on the device. All processes read it together if it is one to train on."""
         move = mover(self.device, non_blocking=loader.pin_memory)
         if self.world.size == 1:
-            return Change() if move is None else served(loader, lambda begin: Passing(begin(), move))
+            return Change() if move is None else served(loader, **{PASSES: lambda begin: Passing(begin(), move)})
         if isinstance(loader.dataset, IterableDataset):
             self.notes.not_applied("processes", STREAM)
         elif divides_itself(loader, self.world.size):
             self.notes.add("a DistributedSampler shares the data out itself: its batch is that of one process")
         elif reads_like(loader, first) or not isinstance(loader.sampler, SequentialSampler):
             return self._shared(loader, move)
-        return served(loader, lambda begin: self.alone(begin, move))
+        return served(loader, **{PASSES: lambda begin: self.alone(begin, move)})
 
     def alone(self, begin: Begin, move: Move | None) -> Iterator[Any]:
         """Return a pass that each process makes for itself. What it draws is the same everywhere."""
@@ -164,11 +123,18 @@ class Sharing:
             reason = "processes hold different datasets"
         if reason is not None:
             self.notes.not_applied("processes", f"{reason}: all processes train on the same batches")
-            return served(loader, _Shared(self, loader, self._relay(1, None), move).whole_passes)
+            return served(loader, **{PASSES: _Shared(self, loader, self._relay(1, None), move).whole_passes})
         ahead = AHEAD if why_not_ahead(loader) is None else 1
         generator = getattr(loader.sampler, "generator", None) or loader.generator
         shared = _Shared(self, loader, self._relay(ahead, generator), move)
-        return served(loader, shared.passes, shared)
+        loader._iterator = None  # persistent workers would read on in their own order, and in this one afterwards
+        change = served(loader, **{PASSES: shared.passes, ORDER: shared})
+
+        def undo() -> None:
+            loader._iterator = None
+            change.undo()
+
+        return Change(undo)
 
     def _relay(self, ahead: int, generator: torch.Generator | None) -> Relay:
         # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.

@@ -32,6 +32,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
 from autotune.runtime.digests import Walk, digest
+from autotune.trial.child.beside import state_of
 
 LEAST_STEPS, MOST_STEPS = 16, 64
 MOST_SECONDS = 2.0
@@ -49,6 +50,9 @@ MOST_BYTES = 2**20
 DATASET_CHANGES = "your data set changes while it is read"
 SEEDS = "your data set seeds the random numbers of its process"
 LOGS = "your data set logs or warns, which nobody would see from a worker"
+BESIDE = "reading samples changes {}, which nobody would see from a worker"
+LOOKS = 3
+"""Batches whose reading is looked at for what it changes beside."""
 OBJECTS = "batches hold objects that are not the same object when they come from a worker"
 NOTED = (
     (torch, "manual_seed", SEEDS),
@@ -111,6 +115,7 @@ class Recorder:
         self._before: dict[int, Tensor] = {}
         self._first: tuple[Any, Any, str] | None = None
         self._stack = contextlib.ExitStack()
+        self._looks = LOOKS
 
     def __enter__(self) -> Recorder:
         self._stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
@@ -141,6 +146,7 @@ class Recorder:
             with contextlib.ExitStack() as stack:
                 for owner, name, what in NOTED:
                     stack.callback(replace(owner, name, partial(self._noting, what)))
+                stack.enter_context(self._beside(fetcher))
                 try:
                     samples = original(fetcher, indices)
                 finally:
@@ -151,6 +157,19 @@ class Recorder:
             return samples
 
         return fetch
+
+    @contextlib.contextmanager
+    def _beside(self, fetcher: Any) -> Iterator[None]:
+        """Look at what changes beside the data set while a batch is read, for some batches."""
+        self._looks -= 1
+        if self._looks < 0 or self.found.does:
+            yield
+            return
+        before = state_of(fetcher.dataset, fetcher.collate_fn)
+        yield
+        after = state_of(fetcher.dataset, fetcher.collate_fn)
+        changed = [name for name, value in before.items() if after.get(name, value) != value]
+        self.found.does = self.found.does or (BESIDE.format(changed[0]) if changed else "")
 
     def _noting(self, what: str, original: Method) -> Method:
         """Note calls of a function that reaches beyond the data set."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-import io
+import functools
 import logging
 import os
 import random
+import socket
 import sqlite3
+import tempfile
 import types
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from autotune.runtime.digests import digest, open_file
+from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import Recorder, Recording, differences
 from tests.torch.records import dataset, quiet
@@ -451,9 +452,6 @@ def compiled() -> nn.Module:
     return model
 
 
-EMPTY_ARCHIVE = zipfile.ZipFile(io.BytesIO(), "w")
-
-
 class Opened(Numbers):
     """Holds a file from its start."""
 
@@ -462,16 +460,17 @@ class Opened(Numbers):
         self.file = file
 
 
-def test_images_in_memory_are_no_open_files(tmp_path: Path) -> None:
-    pillow = pytest.importorskip("PIL.Image")
-    pillow.new("L", (2, 2)).save(tmp_path / "one.png")
-    lazy, loaded = (pillow.open(tmp_path / "one.png") for _ in range(2))
-    loaded.load()
-    assert open_file(Opened([pillow.new("L", (2, 2)), loaded])) == ""
-    assert open_file(Opened([lazy])) == "PngImageFile"
-    lazy.close()
+def test_an_opened_file_is_no_other_data() -> None:
     with open(os.devnull, "rb") as file:
-        assert digest(Opened(file)) == digest(Opened(None)) == digest(Numbers()), "to open a file is no other data"
+        assert digest(Opened(file)) == digest(Opened(None)) == digest(Numbers())
+
+
+def locked() -> Dataset[Any]:
+    """Open a database amid a transaction: it holds locks, which belong to one process."""
+    database = sqlite3.connect(os.path.join(tempfile.mkdtemp(), "data.sqlite"))
+    database.execute("create table samples (number)")
+    database.execute("begin immediate")
+    return Opened(database)
 
 
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
@@ -489,13 +488,8 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "no batches": ("workers", lambda: DataLoader(Numbers(), batch_size=None), "NoneType decides"),
     "own loader": ("workers", lambda: OwnLoader(Numbers()), "OwnLoader iterates in its own way"),
     "running workers": ("ahead", started, "its workers run already"),
-    "database": ("workers", lambda: DataLoader(Opened(sqlite3.connect(":memory:"))), "holds an open Connection"),
-    "open archive": ("ahead", lambda: DataLoader(Opened([{"file": EMPTY_ARCHIVE}])), "holds an open ZipFile"),
-    "file before a long list": (
-        "workers",
-        lambda: DataLoader(Opened([EMPTY_ARCHIVE, list(range(30_000))])),
-        "holds an open ZipFile",
-    ),
+    "socket": ("workers", lambda: DataLoader(Opened([{"server": socket.socket()}])), "holds an open socket"),
+    "lock": ("workers", lambda: DataLoader(locked()), "a lock on a file"),
     "persistent workers": (
         "no workers",
         lambda: DataLoader(Numbers(), num_workers=1, persistent_workers=True),
@@ -541,7 +535,10 @@ def test_what_could_differ_after_the_first_steps_is_left_alone(
 
 
 class Read(Dataset[Any]):
-    """Samples whose reading does something beside: see `DOES`."""
+    """Samples whose reading does something beside."""
+
+    reads = 0
+    log = tempfile.TemporaryFile("w")  # noqa: SIM115 - open as long as the script
 
     def __init__(self, does: Callable[[Read, int], Any]) -> None:
         self.data, self.does = torch.arange(8.0).view(8, 1), does
@@ -584,6 +581,33 @@ def asks_for_its_worker(own: Read, index: int) -> Any:
 
 def logs(own: Read, index: int) -> Any:
     logging.getLogger("script").warning("sample %d", index)
+    return own.data[index]
+
+
+SEEN_SAMPLES = collections.Counter[int]()
+
+
+def counts_in_a_global(own: Read, index: int) -> Any:
+    SEEN_SAMPLES[index] += 1
+    return own.data[index]
+
+
+def counts_in_its_class(own: Read, index: int) -> Any:
+    type(own).reads += 1
+    return own.data[index]
+
+
+@functools.lru_cache(maxsize=4)
+def cached(index: int) -> Tensor:
+    return torch.ones(1)
+
+
+def counts_in_a_cache(own: Read, index: int) -> Any:
+    return own.data[index] + cached(index)
+
+
+def writes_lines(own: Read, index: int) -> Any:
+    own.log.write(f"{index}\n")
     return own.data[index]
 
 
@@ -630,6 +654,7 @@ def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, writ
 SEEN: list[tuple[Callable[[Read, int], Any], int, int]] = [
     *((does, own, wanted) for does in (in_place, counts, caches, draws, seeds) for own, wanted in ((0, 1), (1, 0))),
     *((does, 0, 1) for does in (asks_for_its_worker, logs, marks, begins_by_number)),
+    *((does, 0, 1) for does in (counts_in_a_global, counts_in_its_class, counts_in_a_cache, writes_lines)),
     *((does, 1, 2) for does in (counts, draws, asks_for_its_worker, begins_by_number)),
 ]
 

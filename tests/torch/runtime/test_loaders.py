@@ -24,6 +24,7 @@ from torch.utils.data import (
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, sharing
 from autotune.runtime.loaders import stated_batch, why_not_resized
+from autotune.runtime.served_loaders import PASSES, served
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
 
@@ -187,7 +188,7 @@ def test_batches_move_in_whatever_they_come() -> None:
 def test_a_loader_whose_batches_move_stays_a_loader() -> None:
     """Its class says nothing else, its iterator is PyTorch's own, and copies are plain."""
     loader = DataLoader(TensorDataset(torch.ones(4, 1)), 2)
-    served = sharing.served(loader, lambda begin: sharing.Passing(begin(), sharing.mover(META, non_blocking=False)))
+    change = served(loader, **{PASSES: lambda begin: sharing.Passing(begin(), sharing.mover(META, non_blocking=False))})
     assert isinstance(loader, DataLoader)
     assert (type(loader).__name__, type(loader).__module__) == ("DataLoader", DataLoader.__module__)
     passing = iter(loader)
@@ -196,6 +197,6 @@ def test_a_loader_whose_batches_move_stays_a_loader() -> None:
     assert next(passing)[0].device.type == "meta"
     twin = copy.copy(loader)
     assert (type(twin), next(iter(twin))[0].device.type) == (DataLoader, "cpu")
-    served.undo()
+    change.undo()
     assert type(loader) is DataLoader
     assert next(iter(loader))[0].device.type == "cpu"

@@ -1,0 +1,272 @@
+"""Inside loader workers that tuning adds: files of their own, and batches that the training can keep for ever.
+
+What a worker cannot do (a sample that raises or exits, a batch that cannot be sent) the training process does itself,
+from the same random numbers. So errors are the user's own, as without workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import pickle
+import resource
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+from torch.multiprocessing import reductions
+from torch.utils.data import DataLoader, _utils, dataloader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
+
+from autotune.knobs.change import Change, Method, replace
+from autotune.runtime import random_state
+from autotune.runtime.fingerprints import objects
+from autotune.runtime.served_loaders import WORKERS, Attributes, served
+
+create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
+pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
+reduce_storage: Callable[..., Any] = reductions.reduce_storage
+DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
+STREAMS = 2
+"""The last descriptor of standard input and output."""
+BY_VALUE = 2**16
+"""Bytes of a tensor that is sent as it is; a larger one is sent in shared memory, and takes a descriptor while it
+lives."""
+MOST_MAPPED = 2**16
+"""Pieces of shared memory that a process may hold, whatever its limit of descriptors (``vm.max_map_count``)."""
+LOCKED = "this process holds a lock on a file, which workers would not have"
+CONNECTED = "the data set holds an open {}, which workers would share"
+UNREADABLE = "this process has a file open that workers cannot open again"
+
+
+def open_files() -> dict[int, int]:
+    """Return descriptor and position of each regular file that this process may read from."""
+    found = {}
+    for fd in map(int, os.listdir(DESCRIPTORS) if os.path.isdir(DESCRIPTORS) else ()):
+        with suppress(OSError):  # the listing itself is closed by now
+            reads = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+            if reads and fd > STREAMS and stat.S_ISREG(os.fstat(fd).st_mode):
+                found[fd] = os.lseek(fd, 0, os.SEEK_CUR)
+    return found
+
+
+def why_not_shared(loader: DataLoader[Any], files: dict[int, int]) -> str | None:
+    """Return why workers that are forked now could not read on as this process does, or None."""
+    with suppress(OSError), open(LOCKS) as locks:
+        if any(line.split()[1:5:3] == ["POSIX", str(os.getpid())] for line in locks):
+            return LOCKED
+    if not all(os.access(f"{DESCRIPTORS}/{fd}", os.R_OK, effective_ids=True) for fd in files):
+        return UNREADABLE
+    for each in objects([loader.dataset, loader.collate_fn]):
+        with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
+            mode = os.fstat(each.fileno()).st_mode
+            if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+                return CONNECTED.format(type(each).__name__)
+    return None
+
+
+def raise_limit() -> Callable[[], None]:
+    """Allow this process as many descriptors as it may have. Returns a function that undoes it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@dataclass
+class Start:
+    """The first that a worker does, in the place of the ``users`` ``worker_init_fn``, which follows.
+
+    Attributes:
+        users: the loader's own function.
+        alone: the user has no workers: what this one cannot do is done in the training process.
+        files: positions of files that are open when the worker is forked; other ways to start inherit none.
+    """
+
+    users: Callable[[int], Any] | None
+    alone: bool
+    files: dict[int, int] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Start, (self.users, self.alone)
+
+    def __call__(self, worker: int) -> None:
+        for fd, position in self.files.items():
+            with suppress(FileNotFoundError):  # a thread has closed it meanwhile
+                _open_again(fd, position)
+        if self.alone:
+            ForkingPickler.register(torch.UntypedStorage, _sent)
+            replace(_utils.fetch._MapDatasetFetcher, "fetch", _guarded)
+        if self.users is not None:
+            self.users(worker)
+
+
+def _open_again(fd: int, position: int) -> None:
+    """Give ``fd`` a file description, and so a position, that no other process moves."""
+    flags, inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), os.get_inheritable(fd)
+    again = os.open(f"{DESCRIPTORS}/{fd}", flags & ~(os.O_NOFOLLOW | os.O_TMPFILE))  # no others say how it came to be
+    os.lseek(again, position, os.SEEK_SET)
+    os.dup2(again, fd, inheritable=inheritable)
+    os.close(again)
+
+
+# Batches --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Left:
+    """What a worker could not do: to read the batch of ``indices`` from the random numbers of ``state``."""
+
+    indices: Any
+    state: bytes
+
+    def read(self, iterator: Any) -> Any:
+        """Read the batch in this process, as ``iterator`` without workers does."""
+        names = ("_dataset_kind", "_dataset", "_auto_collation", "_collate_fn", "_drop_last")
+        fetcher = create_fetcher(*(getattr(iterator, name) for name in names))
+        before = random_state.read()
+        random_state.write(self.state)
+        try:
+            batch = fetcher.fetch(self.indices)
+        finally:
+            random_state.write(before)
+        return pin_memory(batch, iterator._pin_memory_device) if iterator._pin_memory else batch
+
+
+class _Pickled:
+    """A batch that has been pickled already: what cannot be is found out before it is on its way."""
+
+    def __init__(self, batch: Any) -> None:
+        self._content = bytes(ForkingPickler.dumps(batch))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (self._content,)
+
+
+def _guarded(original: Method) -> Method:
+    """Leave what cannot be read or sent to the training process."""
+
+    def fetch(fetcher: Any, indices: Any) -> Any:
+        state = random_state.read()
+        try:
+            return _Pickled(original(fetcher, indices))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # SystemExit, too: it ends the training process, not this one
+            return Left(indices, state)
+
+    return fetch
+
+
+def _sent(storage: torch.UntypedStorage) -> tuple[Any, ...]:
+    """Reduce a small storage to its content, and a large one to shared memory, if there is enough."""
+    if storage.device.type == "cpu" and (storage.nbytes() <= BY_VALUE or _is_scarce()):
+        return _of_bytes, (_as_bytes(storage).numpy().tobytes(),)
+    rebuild, arguments = reduce_storage(storage)
+    return _received, (rebuild, *arguments)
+
+
+def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+
+def _of_bytes(content: bytes) -> torch.UntypedStorage:
+    empty = torch.empty(len(content), dtype=torch.uint8)
+    if content:
+        empty.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    return empty.untyped_storage()
+
+
+def _received(rebuild: Callable[..., torch.UntypedStorage], *arguments: Any) -> torch.UntypedStorage:
+    """Return what a worker has sent: in shared memory while there is enough, else a copy."""
+    storage = rebuild(*arguments)
+    return _as_bytes(storage).clone().untyped_storage() if _is_scarce() else storage
+
+
+def _is_scarce() -> bool:
+    """Return True if half of the descriptors or of the shared memory are taken."""
+    lowest = os.open(os.devnull, os.O_RDONLY)  # descriptors are given from below
+    os.close(lowest)
+    if 2 * lowest > min(MOST_MAPPED, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+        return True
+    with suppress(OSError):
+        shared = os.statvfs(SHARED_MEMORY)
+        return 2 * shared.f_bavail < shared.f_blocks
+    return False
+
+
+# In the training process ----------------------------------------------------------------------------------------------
+
+
+class LateIterator(_MultiProcessingDataLoaderIter):
+    """With workers, but reads its order from the first batch on, as without them.
+
+    PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
+    would swap places with those of the order.
+    """
+
+    _is_idle = False
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._is_idle = True
+        super()._reset(loader, first_iter)
+
+    def _try_put_index(self) -> None:
+        if not self._is_idle:
+            super()._try_put_index()
+
+    def _next_data(self) -> Any:
+        if self._is_idle:
+            self._is_idle = False
+            for _ in range(self._prefetch_factor * self._num_workers):
+                self._try_put_index()
+        return super()._next_data()  # type: ignore[no-untyped-call]
+
+    def _process_data(self, data: Any, *worker: Any) -> Any:
+        data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
+        return data.read(self) if isinstance(data, Left) else data
+
+
+class EarlyIterator(_SingleProcessDataLoaderIter):
+    """Without workers, but begins to read its order when it is made, as with them."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        order = self._sampler_iter
+        self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
+
+
+class Workers(Change):
+    """Other workers of a loader, looked at whenever it starts them: ``note`` gets the reason if it may not."""
+
+    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
+        self._users, self._note = loader.num_workers, note
+        self._why_not: str | None = None
+        self.attributes = Attributes(loader, attributes)
+        restore = contextlib.ExitStack()
+        restore.callback(self.attributes.undo)
+        restore.callback(served(loader, **{WORKERS: self}).undo)
+        if loader.num_workers > self._users:
+            restore.callback(raise_limit())
+        super().__init__(restore.close, lambda: self._why_not)
+
+    def iterator(self, loader: DataLoader[Any]) -> Any:
+        """Begin to iterate ``loader``, or a loader with its attributes."""
+        if loader.num_workers <= self._users:
+            early = loader.num_workers == 0 < self._users
+            return EarlyIterator(loader) if early else DataLoader._get_iterator(loader)
+        ready, files = object.__new__(type(loader)), open_files()
+        own = vars(ready)
+        own.update(vars(loader))
+        self._why_not = why_not_shared(loader, files)
+        if self._why_not is not None:
+            self._note(self._why_not)
+            self.attributes.put_back(own)
+            return DataLoader._get_iterator(ready)
+        own["worker_init_fn"] = Start(loader.worker_init_fn, self._users == 0, files)
+        return LateIterator(ready) if self._users == 0 else DataLoader._get_iterator(ready)

@@ -1,0 +1,79 @@
+"""What reading samples changes beside the data set: in a loader worker, the script would never see it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from autotune.runtime.digests import digest
+from autotune.runtime.fingerprints import objects
+
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+OURS = str(Path(__file__).parents[2])
+LARGEST = 2**14
+"""Bytes of an array whose content is compared."""
+NOT_READ = (ModuleType, nn.Module, Optimizer, DataLoader, Dataset)
+"""What reading a sample does not change, or what is compared in other ways."""
+
+
+def is_of_library(file: str) -> bool:
+    """Return True if ``file`` is Python's, an installed package's or ours."""
+    return file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES)
+
+
+def state_of(dataset: Any, collate: Any) -> dict[str, str]:
+    """Return digests of what reading may change: by its name for people."""
+    found = {}
+    for name, value in _names_of_script():
+        with suppress(Exception):  # a class of the user's that cannot be looked at
+            found[name] = digest(_content(value), LARGEST)
+    for each in objects([dataset, collate]):
+        if callable(getattr(each, "writable", None)):
+            with suppress(Exception):  # closed, or no file
+                found[f"the file {each.name}"] = str(each.tell()) if each.writable() else ""
+        elif callable(each) and not isinstance(each, type | nn.Module) and hasattr(each, "__dict__"):
+            name = f"the state of {getattr(each, '__qualname__', type(each).__qualname__)}"
+            found[name] = digest([found.get(name), vars(each)], LARGEST)
+    for each in objects([collate]):
+        if isinstance(each, list | dict | set):
+            found[COLLATE] = digest([found.get(COLLATE), each], LARGEST)
+    return found
+
+
+COLLATE = "what the collate function holds"
+
+
+def _names_of_script() -> Iterator[tuple[str, Any]]:
+    """Yield the globals of the user's own modules, and the attributes of their classes."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not file or is_of_library(file):
+            continue
+        for name, value in list(vars(module).items()):
+            if isinstance(value, type):
+                if value.__module__ == module.__name__:
+                    held = ((f"{value.__qualname__}.{key}", vars(value)[key]) for key in list(vars(value)))
+                    yield from (each for each in held if "__" not in each[0])
+            elif not name.startswith("__"):
+                yield f"{name} ({Path(file).name})", value
+
+
+def _content(value: Any) -> Any:
+    """Return what of ``value`` is compared: of a function with a cache how often it was used."""
+    if callable(getattr(value, "cache_info", None)):
+        return list(value.cache_info())
+    if callable(getattr(value, "writable", None)):
+        with suppress(Exception):  # closed, or no file
+            return value.tell() if value.writable() else None
+    return None if isinstance(value, NOT_READ) or callable(value) else value

@@ -1,0 +1,168 @@
+"""Workers that are added read, raise and end as the training process itself does."""
+
+from __future__ import annotations
+
+import copy
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from autotune.runtime import loader_workers
+from autotune.runtime.session import Session
+from tests.torch.records import quiet
+
+RECORD = 5_000
+
+
+class Samples(Dataset[Any]):
+    """``count`` samples that ``read`` reads."""
+
+    def __init__(self, read: Callable[[int], Any], count: int = 8) -> None:
+        self.read, self.count = read, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(index)
+
+
+class Records(Samples):
+    """A file that is opened by the first read, wherever that is."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        super().__init__(self.record, 120)
+        self.path, self.flags, self.file = path, flags, -1
+
+    def record(self, index: int) -> Any:
+        if self.file < 0:
+            self.file = os.open(self.path, self.flags)
+            self.path.unlink()  # the name is gone, the data is not
+        os.lseek(self.file, index * RECORD, os.SEEK_SET)
+        content = b"".join(os.read(self.file, RECORD // 5) for _ in range(5))
+        return index, content == bytes([index]) * RECORD
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+def test_workers_read_from_positions_of_their_own(tmp_path: Path, flags: int) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(bytes([number]) * RECORD for number in range(120)))
+    records = Records(path, flags)
+    loader = DataLoader(records, 4, shuffle=True)
+    wrong = 0
+    with Session(quiet(num_workers=2), device="cpu") as session:
+        session.prepare(loader)
+        assert loader.num_workers == 2
+        for _ in range(8):
+            wrong += sum(not records[index][1] for index in range(0, 120, 7))  # the validation, in this process
+            wrong += sum(not all(right) for _, right in loader)
+        assert session.not_applied == ()
+    os.close(records.file)
+    assert wrong == 0
+
+
+def test_a_lock_taken_later_is_seen_when_workers_start(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    loader = DataLoader(Samples(lambda _index: os.getpid()), 4)
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
+        with open(tmp_path / "lock", "w") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
+        assert dict(session.not_applied)["num_workers"].endswith(loader_workers.LOCKED)
+
+
+class Odd(Exception):
+    """Takes more than a message."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"{index}: {reason}")
+        self.reason = reason
+
+
+def missing(index: int) -> Any:
+    return Path(f"/nowhere/{index}").stat() if index == 5 else index
+
+
+def odd(index: int) -> Any:
+    if index == 5:
+        raise Odd(index, "odd")
+    return index
+
+
+def exits(index: int) -> Any:
+    return sys.exit(3) if index == 5 else index
+
+
+def local_class(index: int) -> Any:
+    class Local(Exception):
+        """Cannot be pickled."""
+
+    if index == 5:
+        raise Local(index)
+    return index
+
+
+def unpicklable(index: int) -> Any:
+    return (lambda: 7 * index) if index > 2 else index
+
+
+def _pass(loader: Any) -> Iterator[Any]:
+    batches = iter(loader)
+    while True:
+        try:
+            yield [each() if callable(each) else each for each in next(batches)]
+        except StopIteration:
+            return
+        except BaseException as error:
+            facts = {name: getattr(error, name, None) for name in ("args", "errno", "filename", "reason", "code")}
+            yield type(error).__qualname__, str(error), facts
+
+
+@pytest.mark.parametrize("read", [missing, odd, exits, local_class, unpicklable])
+def test_what_a_worker_cannot_do_ends_as_without_workers(read: Callable[[int], Any]) -> None:
+    loader = DataLoader(Samples(read), 2, collate_fn=list)
+    torch.manual_seed(3)
+    plain = [*_pass(loader), torch.rand(1)]
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        torch.manual_seed(3)
+        tuned = [*_pass(loader), torch.rand(1)]
+        assert loader.num_workers == 1
+    assert tuned == plain
+
+
+@pytest.mark.parametrize("size", [lambda index: index % 40 + 1, lambda _index: 20_000], ids=["ragged", "large"])
+def test_batches_that_are_kept_do_not_use_up_descriptors(size: Callable[[int], int]) -> None:
+    loader = DataLoader(Samples(lambda index: torch.full((size(index),), index), 160), 16, collate_fn=list)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader_workers, "MOST_MAPPED", 2 * used + 80)
+        with Session(quiet(num_workers=1), device="cpu") as session:
+            session.prepare(loader)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+            kept = [sample for batch in loader for sample in batch]
+            assert len(os.listdir("/proc/self/fd")) < used + 80
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+    assert [int(sample[-1]) for sample in kept] == list(range(160))
+
+
+def test_copies_and_own_settings_are_the_users() -> None:
+    loader = DataLoader(Samples(lambda index: index), 4)
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        twin = copy.copy(loader)
+        twin.collate_fn = sum
+        assert (type(twin), twin.num_workers, list(twin)) == (DataLoader, 0, [6, 22])
+        loader.num_workers = 0
+        assert torch.cat(list(loader)).tolist() == list(range(8))
+    assert (type(loader), loader.num_workers) == (DataLoader, 0)
