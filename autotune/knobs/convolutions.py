@@ -1,66 +1,139 @@
 """Convolutions: their memory layout, and cuDNN's own search for its fastest algorithms.
 
-The layout is NHWC ("channels last") for what a model with two-dimensional convolutions gets. Only the model's inputs
-are laid out, and convolutions pass the layout on. Weights, gradients, the optimizer's state and checkpoints keep
-their layout: that costs 0 to 7 % of what converted weights would bring on CPUs.
+The layout is NHWC ("channels last") inside a `torch.nn.Sequential`: from a convolution to the last layer behind it that
+takes either layout. Code of the user's sees none of it: inputs, outputs, weights and gradients lie as in plain PyTorch.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import FLAG, ROUNDING, Context, Knob, unless
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from autotune.knobs.model_call import Call
 
+SEEN_BY = ("forward", "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Attributes of a layer by which other code than its class sees a call."""
 
-def has_image_convolutions(model: nn.Module) -> bool:
-    """Return True if ``model`` has convolutions over images."""
+
+@functools.cache
+def _classes() -> tuple[type[nn.Module], ...]:
+    """Return layers that compute the same in either layout, and draw no random numbers."""
     from torch import nn
 
-    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
+    pools = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
+    functions = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.Identity)
+    return nn.Conv2d, nn.BatchNorm2d, *pools, *functions
 
 
-def laid_out(value: Any) -> Any:
-    """Return ``value`` in channels_last if it is a batch of images; the same object if it is none, or is already."""
+def _is_seen(layer: nn.Module) -> bool:
+    return any(vars(layer).get(name) for name in SEEN_BY)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Return True if only the class of ``layer`` sees what it is called with, and what it returns."""
+    return not _is_seen(layer) and vars(layer).get("_compiled_call_impl") is None
+
+
+def _takes_any(layer: nn.Module) -> bool:
+    """Return True if ``layer`` may be called in either layout."""
+    weight: Any = getattr(layer, "weight", None)
+    known = type(layer) in _classes() and _is_plain(layer) and not getattr(layer, "return_indices", False)
+    return known and (weight is None or weight.is_contiguous())
+
+
+def _layers(sequence: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers of ``sequence``, those of plain sequences in it one by one."""
+    for layer in sequence.children():
+        yield from _layers(layer) if type(layer) is type(sequence) and _is_plain(layer) else (layer,)
+
+
+def laid_out(images: Tensor) -> Tensor:
+    """Return contiguous ``images`` in NHWC. Gradients that come back are contiguous: flattening them makes them so."""
+    samples, channels, height, width = images.shape
+    flat = images.view(-1)
+    if channels == 1:  # both layouts at once; convolutions look at the strides
+        return flat.view(samples, height, width, 1).permute(0, 3, 1, 2)
+    return flat.view(images.shape).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
+def laid_back(images: Tensor) -> Tensor:
+    """Return ``images`` contiguous. Gradients that come back are in NHWC, for the same reason."""
+    nhwc = images.permute(0, 2, 3, 1)
+    return nhwc.reshape(-1).view(nhwc.shape).permute(0, 3, 1, 2).contiguous()
+
+
+def _begins(layer: nn.Module, after: nn.Module) -> bool:
+    """Return True if NHWC begins with ``layer``: a convolution before another layer that takes it."""
+    from torch import nn
+
+    return type(layer) is nn.Conv2d and _takes_any(layer) and _takes_any(after)
+
+
+def run(layers: Sequence[nn.Module], value: Any) -> Any:
+    """Call ``layers`` one after the other, in NHWC from a convolution on as long as they take it."""
+    import torch
+    from torch import nn
+
+    takes, nhwc = [*map(_takes_any, layers), False], False
+    for number, layer in enumerate(layers):
+        if takes[number] and isinstance(layer, nn.Conv2d):
+            images = type(value) is torch.Tensor and value.dim() == 4 and value.is_contiguous()
+            if not nhwc and images and takes[number + 1]:
+                value, nhwc = laid_out(value), True
+            if nhwc:
+                weight = layer.weight.view(-1).view(layer.weight.shape)  # for its gradient, as in `laid_out`
+                value = layer._conv_forward(value, weight, layer.bias)
+                continue
+        if nhwc and not takes[number]:
+            value, nhwc = laid_back(value), False
+        value = layer(value)
+    return laid_back(value) if nhwc else value
+
+
+def sequences(model: nn.Module) -> list[nn.Module]:
+    """Return the outermost `torch.nn.Sequential` in ``model`` with a convolution that `run` calls in NHWC."""
+    from torch import nn
+
+    from autotune.knobs.model_call import compiled_by_user
+
+    every = [each for each in model.modules() if type(each) is nn.Sequential and not compiled_by_user(each)]
+    inside = {layer for each in every for layer in each.children()}
+    return [each for each in every if each not in inside and any(_begins(*two) for two in pairwise(_layers(each)))]
+
+
+def _in_nhwc(sequence: nn.Module, call: Call) -> Call:
     import torch
 
-    if not isinstance(value, torch.Tensor) or value.dim() != 4 or not value.is_floating_point():
-        return value
-    _samples, channels, height, width = value.shape
-    if channels == 1 and value.is_contiguous():  # both layouts at once; convolutions look at the strides
-        return value.as_strided(value.shape, (height * width, 1, width, 1))
-    return value.contiguous(memory_format=torch.channels_last)
+    def call_in_nhwc(*arguments: Any, **options: Any) -> Any:
+        seen = _is_seen(sequence) or torch.nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+        if seen or options or len(arguments) != 1 or not (sequence.training and torch.is_grad_enabled()):
+            return call(*arguments, **options)
+        return run(list(_layers(sequence)), arguments[0])
+
+    return call_in_nhwc
 
 
 def _on_model(_value: bool, model: nn.Module, _training: Training) -> Change | None:
-    import torch
-    from torch.nn.parameter import is_lazy
-
     from autotune.knobs.model_call import Layered, compiled_by_user
 
-    own = [p for p in model.parameters() if not is_lazy(p) and p.dim() == 4 and not p.is_contiguous()]
-    if any(weight.is_contiguous(memory_format=torch.channels_last) for weight in own):
-        return None  # the user has done so
     if compiled_by_user(model):
         return Refused("the script compiles its model itself")
-    if not has_image_convolutions(model):
-        return Refused("the model has no two-dimensional convolutions")
-
-    def layer(call: Call) -> Call:
-        def call_with_laid_out(*arguments: Any, **options: Any) -> Any:
-            if model.training and torch.is_grad_enabled():
-                arguments = tuple(map(laid_out, arguments))
-                options = {name: laid_out(option) for name, option in options.items()}
-            return call(*arguments, **options)
-
-        return call_with_laid_out
-
-    return Layered(model, layer)
+    found = sequences(model)
+    if not found:
+        return Refused("no torch.nn.Sequential runs a convolution before another layer of images")
+    undo = ExitStack()
+    for sequence in found:
+        undo.callback(Layered(sequence, functools.partial(_in_nhwc, sequence)).undo)
+    return Change(undo.close)
 
 
 CHANNELS_LAST = Knob(
@@ -68,8 +141,9 @@ CHANNELS_LAST = Knob(
     kind=FLAG,
     neutral=False,
     applied="model",
+    applies=lambda settings: settings.compile == "off",
     choices=lambda context: unless(
-        None if context.task.has_convolutions else "the model has no convolutions", False, True
+        None if context.task.has_convolutions else "no torch.nn.Sequential of convolutions", False, True
     ),
     why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
     spread=0.20,

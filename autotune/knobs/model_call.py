@@ -2,7 +2,8 @@
 
 The model stays the user's own object: its class, names, state dict, hooks and methods. PyTorch leaves the slot out of
 copies and pickles. Compilers never see a layer: what Dynamo, ``torch.jit``, ``torch.export`` or ``torch.fx`` trace is
-the plain model.
+the plain model. Copies of a model's dictionary, as `torch.nn.DataParallel` and MAML make them, hold the slot too: only
+the caller's frame tells which of them is called (decision 013).
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ def compiled_by_user(model: nn.Module) -> bool:
     call = vars(model).get(SLOT)
     by_user = call is not None and not hasattr(call, "layer")
     return by_user or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
+
+
+def half_attributes(model: nn.Module) -> list[str]:
+    """Return the names of tensors in half precision that modules of ``model`` keep beside parameters and buffers."""
+    found = ((f"{name}.{key}", value) for name, module in model.named_modules() for key, value in vars(module).items())
+    return [name.lstrip(".") for name, value in found if isinstance(value, Tensor) and value.dtype in HALF]
 
 
 def to_float32(value: Any) -> Any:

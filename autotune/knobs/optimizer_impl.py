@@ -1,13 +1,14 @@
 """The implementation of an optimizer that the user has built: ``foreach`` or ``fused``.
 
-The implementation is in force inside `step` only: parameter groups, state dicts and checkpoints hold the user's own
-flags. Fused kernels walk raw memory, so if gradients or state have another layout than their parameter, the step is
-made by the user's own implementation.
+Its flags in the parameter groups are set once, and put back by `close`. State dicts hold the user's own flags, and step
+counters where these keep them. Fused kernels walk raw memory: if gradients or state have another layout than their
+parameter, the user's own implementation goes on.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
@@ -36,18 +37,19 @@ def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
 
 
 class _Switched(Change):
-    """An optimizer whose steps run as ``name`` if that computes the same."""
+    """An optimizer that runs as ``name`` as long as that computes the same."""
 
     def __init__(self, optimizer: Optimizer, name: str) -> None:
         self._optimizer, self._name = optimizer, name
-        self._asked: list[Any] = []
         self._why_not: str | None = None
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._leaves_check = CHECK not in vars(optimizer)
-        self._before = optimizer.register_step_pre_hook(self._begin)
-        self._after = optimizer.register_step_post_hook(lambda *_: self._put_back())
-        after: Any = optimizer._optimizer_step_post_hooks
-        after.move_to_end(self._after.id, last=False)  # the user's own hooks see the user's own flags
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_state_dict_post_hook(self._saved, prepend=True),
+            optimizer.register_load_state_dict_post_hook(self._switch, prepend=True),
+        ]
+        self._switch()
 
     def why_not(self) -> str | None:
         """Return why steps are made by the user's own implementation, or None."""
@@ -56,81 +58,100 @@ class _Switched(Change):
     def undo(self) -> None:
         """Leave the optimizer as it was."""
         self._put_back()
-        self._before.remove()
-        self._after.remove()
+        for hook in self._hooks:
+            hook.remove()
         if self._leaves_check:
             vars(self._optimizer).pop(CHECK, None)
 
-    def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
-        self._put_back()  # the last step may have ended by an exception
-        closure = len(arguments) > 1 or options  # makes its gradients inside the step
-        scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
-        last = next(reversed(optimizer._optimizer_step_pre_hooks))  # a later hook than ours may change gradients
-        if closure or scaled or last != self._before.id or not self._serves():
+    def _switch(self, *_: object) -> None:
+        """Set the flags of all groups; what they have now is the user's own, also after a checkpoint was loaded."""
+        if self._why_not is not None:
             return
-        for group in optimizer.param_groups:
-            held = {flag: group[flag] for flag in FLAGS if flag in group}
-            self._own.append((group, held))
-            group.update({flag: flag == self._name for flag in held})
+        groups = self._optimizer.param_groups
+        self._own = [(group, {flag: group[flag] for flag in FLAGS if flag in group}) for group in groups]
+        self._rates, self._is_known = [type(group["lr"]) for group in groups], False
+        for group, own in self._own:
+            group.update({flag: flag == self._name for flag in own})
+            for parameter in group["params"] * (self._name == "fused"):
+                _count_on(parameter.device, self._optimizer.state.get(parameter))
 
     def _put_back(self) -> None:
         while self._own:
-            group, flags = self._own.pop()
-            group.update(flags)
+            group, own = self._own.pop()
+            group.update(own)
+            for parameter in group["params"] * _counts_on_host(group):
+                _count_on("cpu", self._optimizer.state.get(parameter))
 
-    def _serves(self) -> bool:
-        """Return True if the implementation takes this step's parameters, gradients and state as they are."""
-        groups = self._optimizer.param_groups
-        asked = [(len(g["params"]), type(g["lr"]), g.get("capturable"), g.get("differentiable")) for g in groups]
-        if asked != self._asked:  # a group or a learning rate of another kind came later
-            self._asked, self._why_not = asked, why_unsupported(self._optimizer, self._name)
-        if self._why_not is not None or self._name != "fused":
-            return self._why_not is None
-        if all(_is_laid_out(group["params"]) for group in groups) and self._state_serves():
-            return True
-        self._why_not = "gradients or state are sparse, laid out otherwise or partial"
-        self._asked = []  # ask again in the next step
+    def _saved(self, _optimizer: Optimizer, saved: dict[str, Any]) -> None:
+        """Put the user's own flags into a state dict, and step counters where these keep them."""
+        for group, (_group, own) in zip(saved["param_groups"], self._own, strict=False):
+            group.update(own)
+            for number in group["params"] * _counts_on_host(group):
+                if number in saved["state"]:
+                    saved["state"][number] = dict(saved["state"][number])
+                    _count_on("cpu", saved["state"][number])
+
+    def _before_step(self, _optimizer: Optimizer, arguments: Any, options: Any) -> None:
+        if self._own:
+            closure = len(arguments) > 1 or options
+            self._why_not = "a closure makes gradients inside the step" if closure else self._why_stop()
+            if self._why_not is not None:
+                self._put_back()
+
+    def _why_stop(self) -> str | None:
+        """Return why the implementation does not take this step's parameters, gradients and state, or None."""
+        groups, state = [group for group, _own in self._own], self._optimizer.state
+        if [type(group["lr"]) for group in groups] != self._rates:
+            return "the learning rate has become of another type"
+        if self._name != "fused":
+            return None
+        for group in groups:
+            parameters = group["params"]
+            if not (self._is_known and _are_contiguous(parameters)) and not _are_laid_out(parameters, state):
+                return "gradients or state are sparse, or laid out unlike their parameters"
+            if group.get("momentum"):  # fused SGD takes momentum buffers for all parameters or for none
+                begun = {state.get(p, {}).get("momentum_buffer") is not None for p in parameters if p.grad is not None}
+                if len(begun) > 1:
+                    return "some parameters have no momentum yet"
+        self._is_known = True
+        return None
+
+
+def _counts_on_host(group: dict[str, Any]) -> bool:
+    """Return True if step counters are on the CPU with the flags of ``group``."""
+    return not (group.get("fused") or group.get("capturable"))
+
+
+def _count_on(device: Any, state: Any) -> None:
+    """Move the step counter in the ``state`` of a parameter."""
+    if hasattr((state or {}).get("step"), "to"):
+        state["step"] = state["step"].to(device)
+
+
+def _are_contiguous(parameters: list[Tensor]) -> bool:
+    """Return True in the usual case, in few calls: this runs in every step."""
+    import torch
+
+    contiguous = torch.Tensor.is_contiguous
+    try:
+        return all(map(contiguous, parameters)) and all(contiguous(p.grad) for p in parameters)  # type: ignore[arg-type]
+    except (TypeError, RuntimeError):  # a gradient is absent or sparse
         return False
 
-    def _state_serves(self) -> bool:
-        """Return True if state has the layout of its parameters. Step counters move to them: fused kernels need it."""
-        state = self._optimizer.state
-        buffers = set()
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                own: Any = state.get(parameter)
-                if parameter.grad is not None:
-                    buffers.add((id(group), own is None or own.get("momentum_buffer") is None))
-                for name, value in (own or {}).items():
-                    if name == "step" and getattr(value, "device", parameter.device) != parameter.device:
-                        own[name] = value.to(parameter.device)
-                    elif getattr(value, "shape", None) == parameter.shape and value.stride() != parameter.stride():
-                        return False
-        # PyTorch's fused SGD takes momentum buffers for all parameters of a group or for none.
-        names = {kind.__name__ for kind in type(self._optimizer).__mro__}
-        return "SGD" not in names or len(buffers) == len({group for group, _absent in buffers})
+
+def _are_laid_out(parameters: list[Tensor], state: Any) -> bool:
+    """Return True if gradients and state are dense and have the layout of their parameters."""
+    return all(_matches(p, (p.grad, *state.get(p, {}).values())) for p in parameters)
 
 
-def _is_laid_out(parameters: list[Tensor]) -> bool:
-    """Return True if gradients are dense and have the layout of their parameters."""
+def _matches(parameter: Tensor, others: Iterable[Any]) -> bool:
     import torch
 
-    try:  # the usual case, in few calls: this runs in every step
-        contiguous = torch.Tensor.is_contiguous
-        gradients: list[Any] = [parameter.grad for parameter in parameters]
-        if all(map(contiguous, gradients)) and all(map(contiguous, parameters)):
-            return True
-    except (TypeError, RuntimeError):  # a gradient is absent or sparse
-        pass
-    pairs = [(p, p.grad) for p in parameters if p.grad is not None]
-    return all(g.layout is torch.strided and g.stride() == p.stride() and _is_dense(p) for p, g in pairs)
-
-
-def _is_dense(parameter: Tensor) -> bool:
-    import torch
-
-    forms = (torch.channels_last, torch.channels_last_3d)[: max(0, parameter.dim() - 3)]
-    return parameter.is_contiguous() or any(parameter.is_contiguous(memory_format=form) for form in forms)
+    forms = (torch.contiguous_format, *(torch.channels_last, torch.channels_last_3d)[: max(0, parameter.dim() - 3)])
+    tensors = [other for other in others if getattr(other, "shape", None) == parameter.shape]
+    if any(tensor.layout is not torch.strided for tensor in tensors):
+        return False
+    return not tensors or any(all(t.is_contiguous(memory_format=form) for t in (parameter, *tensors)) for form in forms)
 
 
 def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
@@ -138,26 +159,35 @@ def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     import torch
     from torch.nn.parameter import is_lazy
 
-    name, parameters = type(optimizer).__name__, parameters_of(optimizer)
+    kind, parameters = type(optimizer), parameters_of(optimizer)
+    name = kind.__name__
+    if not kind.__module__.startswith("torch.optim."):
+        return f"{name} is not an optimizer of PyTorch's own: its step may read the flags"
     if not all(implementation in group for group in optimizer.param_groups):
         return f"{name} has no {implementation} implementation"
     if any(is_lazy(p) or not p.is_floating_point() for p in parameters):
         return f"{name} holds parameters that are lazy or not floating point"
     if implementation == "fused" and torch.get_default_dtype() is torch.float64:
         return "the optimizer's state would be float32 with fused, and is float64"
+    if implementation != "fused" and any(group.get("fused") for group in optimizer.param_groups):
+        return "it was built with fused=True, and a gradient scaler counts on that"
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return f"differentiable=True rules out {implementation}"
-    kinds = {(p.device, p.dtype) for p in parameters}
-    scratch = [torch.zeros(1, device=device, dtype=dtype, requires_grad=True) for device, dtype in kinds]
-    kind = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("torch."))  # no code of the user's
+    places = {(p.device, p.dtype) for p in parameters}
+    scratch: Any = [torch.zeros(1, device=device, dtype=dtype, requires_grad=True) for device, dtype in places]
     taken = inspect.signature(kind).parameters.keys() - {"params", *FLAGS}
     try:
         for group in optimizer.param_groups:
             options: dict[str, Any] = {key: group[key] for key in taken if key in group}
-            kind(scratch, **options, **{implementation: True})
+            kind(scratch, **{**options, implementation: True})
     except Exception as error:  # whatever it is, training goes on without
         return f"{name} refuses {implementation}=True: {error}"
     return None
+
+
+def offered_impls(optimizer: Optimizer) -> tuple[str, ...]:
+    """Return the implementations that ``optimizer`` can run as."""
+    return tuple(each for each in OPTIMIZER_IMPLS if each == "default" or why_unsupported(optimizer, each) is None)
 
 
 def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Change | None:

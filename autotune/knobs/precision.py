@@ -178,11 +178,11 @@ class _Bf16(Precision):
     def on_model(self, model: nn.Module) -> Change | None:
         """Put autocast around the model's call, and return its outputs in float32 if the model is.
 
-        The model itself is left as it is.
+        A model that keeps some of what it computes is left alone from its first training call on.
         """
         from torch import nn
 
-        from autotune.knobs.model_call import HALF, Layered, compiled_by_user, to_float32
+        from autotune.knobs.model_call import HALF, Layered, compiled_by_user, half_attributes, to_float32
 
         if self._off:
             return None
@@ -192,17 +192,26 @@ class _Bf16(Precision):
             return Refused("torch.nn.DataParallel runs it in a type of its own")
         converts = not any(p.dtype in HALF for p in model.parameters())
 
+        looks = converts
+
         def layer(call: Call) -> Call:
             def in_autocast(*arguments: Any, **options: Any) -> Any:
+                nonlocal looks
                 if self._user_decides():
                     return call(*arguments, **options)
                 with self.autocast():
                     outputs = call(*arguments, **options)
+                if looks and model.training:
+                    looks, kept = False, ", ".join(half_attributes(model))
+                    if kept:
+                        layered.read = lambda: f"the model keeps {kept}, which your code would find in {self.dtype}"
+                        layered.undo()
                 return to_float32(outputs) if converts else outputs
 
             return in_autocast
 
-        return Layered(model, layer)
+        layered = Layered(model, layer)
+        return layered
 
     def why_not(self) -> str | None:
         """Return the reason if autocast stays off: PyTorch does so with a mere warning."""

@@ -26,8 +26,6 @@ def refused_by_tuner(case: Case) -> str | None:
         return f"{case.loss} loss: the losses of shares of a batch do not add up to its loss"
     if not case.profile:
         return None
-    if case.channels_last and case.model == "maps":
-        return "channels_last: views need the usual layout"
     if case.num_workers == own_workers(case):
         return None
     if case.loader == "keeps_state":

@@ -61,19 +61,14 @@ def _read_by_nobody(self: Any, reader: object, source: Any, begin: Any = relay.R
 
 MENDS: Mapping[str, Mend] = {
     # what it keeps
-    "parameter groups and checkpoints hold the user's flags": Mend(
-        "knobs.optimizer_impl:_Switched._put_back",
+    "checkpoints hold the user's flags": Mend(
+        "knobs.optimizer_impl:_Switched._saved",
         _returns(None),
         Case(optimizer="adam", checkpoint="back", optimizer_impl="foreach"),
     ),
-    "a step with sparse gradients is the optimizer's own": Mend(
-        "knobs.optimizer_impl:_is_laid_out",
-        _returns(True),
-        Case(model="sparse", optimizer="adagrad", optimizer_impl="fused"),
-    ),
-    "fused SGD waits until all parameters have momentum": Mend(
-        "knobs.optimizer_impl:_Switched._state_serves",
-        _returns(True),
+    "sparse gradients, and momentum that comes later, end fused steps": Mend(
+        "knobs.optimizer_impl:_Switched._why_stop",
+        _returns(None),
         Case(model="unfrozen_later", optimizer_impl="fused"),
     ),
     "an iterable dataset keeps its workers": Mend(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import itertools
 import math
 import random
@@ -26,9 +25,9 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from autotune.knobs import convolutions
 from autotune.knobs.compile import tensor_shapes
-from autotune.knobs.convolutions import has_image_convolutions
-from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
+from autotune.knobs.optimizer_impl import offered_impls
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.stated import DEFAULT_BATCH, LOADER_FACTS, no_knob
 from autotune.knobs.task_facts import Fingerprint, TaskFacts
@@ -227,7 +226,7 @@ def trained_facts(
         "has_convolutions": any(has_convolutions(model, device) for model in models),
         "has_batch_norm": any(isinstance(part, _BatchNorm) for model in models for part in model.modules()),
         "optimizer": type(first).__name__ if first is not None else "none",
-        "optimizer_impls": optimizer_impls(first, device) if first is not None else ("default",),
+        "optimizer_impls": offered_impls(first) if first is not None else ("default",),
         "sample_bytes": size,
         "sample_variation": variation,
         "device": device,
@@ -240,9 +239,10 @@ def trained_facts(
 
 
 def has_convolutions(model: nn.Module, device: str) -> bool:
-    """Return True if a knob acts on the model's convolutions: memory layout on images, cuDNN on volumes too."""
-    volumes = any(isinstance(module, nn.Conv3d) for module in model.modules())
-    return has_image_convolutions(model) or (volumes and device == "cuda")
+    """Return True if a knob acts on the model's convolutions: memory layout, on CUDA also cuDNN's search."""
+    kinds = (nn.Conv2d, nn.ConvTranspose2d, nn.Conv3d)
+    searched = device == "cuda" and any(isinstance(module, kinds) for module in model.modules())
+    return searched or bool(convolutions.sequences(model))
 
 
 def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
@@ -270,22 +270,6 @@ def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
     count = length(dataset) or 0
     for index in sorted({k * count // LOOKED_AT for k in range(LOOKED_AT)} if count else ()):
         yield dataset[index]
-
-
-def optimizer_impls(optimizer: Optimizer, device: str) -> tuple[str, ...]:
-    """Return the implementations that the optimizer's class accepts on this device, found by trying."""
-    kind: Callable[..., Any] = type(optimizer)
-    accepted = inspect.signature(kind).parameters
-    offered = ["default"]
-    for impl in OPTIMIZER_IMPLS[1:]:
-        if impl not in accepted:
-            continue
-        try:
-            kind([torch.zeros(1, device=device, requires_grad=True)], lr=1e-3, **{impl: True})
-        except Exception:
-            continue
-        offered.append(impl)
-    return tuple(offered)
 
 
 def tensor_bytes(value: Any) -> int:

@@ -86,6 +86,29 @@ def test_a_compiled_model_runs_in_another_precision() -> None:
     assert seen == [torch.bfloat16] * 2
 
 
+class Keeps(nn.Module):
+    """A model whose loop reads an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.features = self.body(inputs)
+        return self.head(self.features)
+
+
+def test_a_model_that_keeps_what_it_computes_stays_in_its_own_precision() -> None:
+    model = Keeps()
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        session.prepare(model)
+        model(torch.ones(2, 8))
+        assert "keeps features" in dict(session.not_applied)["precision"]
+        model(torch.ones(2, 8))
+        assert model.features.dtype is torch.float32
+    assert SLOT not in vars(model)
+
+
 class Record(dict[str, Any]):
     """A user's container with a constructor of its own."""
 

@@ -474,7 +474,7 @@ def locked() -> Dataset[Any]:
 
 
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
-    "no convolution": ("layout", lambda: nn.Linear(2, 2), "no two-dimensional convolutions"),
+    "no convolution": ("layout", lambda: nn.Linear(2, 2), "no torch.nn.Sequential"),
     "TorchScript of images": ("layout", lambda: torch.jit.script(nn.Conv2d(3, 4, 3)), "compiles its model itself"),
     "own compile": ("compile", compiled, "compiles its model itself"),
     "TorchScript": ("compile", lambda: torch.jit.script(small()), "compiles its model itself"),

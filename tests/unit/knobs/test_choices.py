@@ -79,7 +79,7 @@ OFFERED = [
     ("omp_wait_policy", replace(GPU, neighbours=0.9), ("default",), {"passive": "it does nothing beside a GPU"}),
     ("pin_memory", TWO, (False,), {True: "it does nothing without a GPU"}),
     ("pin_memory", with_gpu((8, 0)), (False, True), {}),
-    ("channels_last", TWO, (False,), {True: "the model has no convolutions"}),
+    ("channels_last", TWO, (False,), {True: "no torch.nn.Sequential of convolutions"}),
     ("channels_last", context(inventory(), 64, convolutions=True), (False, True), {}),
     ("malloc", TWO, ("default", "keep"), {}),
     ("malloc", with_gpu((8, 0)), ("default",), {"keep": "it does nothing beside a GPU"}),
