@@ -108,7 +108,7 @@ class TestAnswers:
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
 
-        def search(space: Space, start: Settings, thorough: bool) -> Listed:
+        def search(space: Space, start: Settings, thorough: bool, history: Sequence[Trial]) -> Listed:
             starts[space.level] = start
             return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
 
@@ -118,7 +118,7 @@ class TestAnswers:
     def test_what_time_is_left_is_searched_thoroughly(self) -> None:
         asked = []
 
-        def search(space: Space, start: Settings, thorough: bool) -> Listed:
+        def search(space: Space, start: Settings, thorough: bool, history: Sequence[Trial]) -> Listed:
             asked.append((space.level, thorough))
             return Listed([])
 
