@@ -23,7 +23,7 @@ from benchmarks.grid.file import everywhere
 from benchmarks.replay.pipeline import STARTUP_SECONDS, Tuned, tune
 from benchmarks.replay.strategies import SAMPLERS, Run, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, World
-from benchmarks.simulation import machines
+from tests.doubles.simulation import machines
 
 MARKS = (5.0, 10.0, 20.0, 30.0, 60.0)
 """Simulated seconds of searching, for recorded grids."""

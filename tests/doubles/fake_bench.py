@@ -22,7 +22,7 @@ from autotune.stats.proof import ANALYSES
 from autotune.tuning.events import Observer, ignore
 from autotune.tuning.run import search_race_prove
 from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
-from benchmarks.simulation import machines
+from tests.doubles.simulation import machines
 
 MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline

@@ -22,8 +22,8 @@ from autotune.search.planner import SMALL, Forbidden, Proposal, Search, candidat
 from autotune.search.sampler import distributions, nearest, parameters, searches_of, settings_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from benchmarks.simulation import machines
-from benchmarks.simulation.simulator import Bench, Machine
+from tests.doubles.simulation import machines
+from tests.doubles.simulation.simulator import Bench, Machine
 
 
 class Stubborn(BaseSampler):

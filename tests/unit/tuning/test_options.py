@@ -11,7 +11,7 @@ from autotune.knobs.knob import LEVELS
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, TimedOut
 from autotune.tuning.options import Options
-from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.simulation.simulator import context, inventory
 
 MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)

@@ -24,7 +24,6 @@ from autotune.stats.proof import ANALYSES, BASELINE, compare
 from autotune.tuning.result import partial_answers, proven_answers
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
-from benchmarks.simulation import machines
 from tests.doubles.fake_bench import (
     FAST,
     FASTER,
@@ -46,6 +45,7 @@ from tests.doubles.fake_bench import (
     speeds,
     wandering,
 )
+from tests.doubles.simulation import machines
 
 NO_GAIN: dict[str, tuple[Rate, tuple[float, float, float]]] = {
     "default is best": (MACHINE.rate, (0.03, 0.02, 0.05)),

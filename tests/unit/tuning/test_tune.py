@@ -27,8 +27,8 @@ from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
 from autotune.tuning import machine, run, runner
 from autotune.tuning.options import Options
-from benchmarks.simulation.simulator import context, inventory
 from tests.doubles.fake_bench import FakeBench, completed
+from tests.doubles.simulation.simulator import context, inventory
 
 MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)

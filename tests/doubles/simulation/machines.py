@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.knobs.settings import Settings
-from benchmarks.simulation.simulator import GIB, Machine, Work, context, inventory
+from tests.doubles.simulation.simulator import GIB, Machine, Work, context, inventory
 
 
 def mlp() -> Machine:
