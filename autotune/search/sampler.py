@@ -11,6 +11,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, UserCodeError
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.knobs.space import GLOBAL_BATCH, Space
 from autotune.search.history import INFEASIBLE, Trial
@@ -86,7 +87,11 @@ class LevelSearch:
             self.tell(trial)
 
     def ask(self) -> Proposal | None:
-        """Return the next trial; None if the search of this level is over."""
+        """Return the next trial; None if the search of this level is over.
+
+        Raises:
+            UserCodeError: the user's sampler failed.
+        """
         history = records(self._study)
         if all(trial.settings != self._start for trial in history):
             return Proposal(self._start, "baseline")
@@ -97,6 +102,8 @@ class LevelSearch:
             wanted = settings_of(asked, self._space)
         except NothingLeft:
             return None
+        except Exception as error:
+            raise UserCodeError(f"the sampler failed: {error!r}", traceback.format_exc()) from error
         avoid = Forbidden(history)
         chosen: Settings | None = wanted
         if reason := self._why_not(wanted, avoid):

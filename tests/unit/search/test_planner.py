@@ -13,7 +13,7 @@ import pytest
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.search import planner
@@ -151,6 +151,16 @@ def test_what_is_not_measured_is_told_with_its_value_and_reason() -> None:
     assert len(reasons) == 4, "the baseline comes before the sampler"
     assert all((reason in ("measured", "tried before")) == good for reason, good in told)
     assert any(reason != "measured" for reason in reasons)
+
+
+def test_a_sampler_that_fails_shows_its_own_traceback() -> None:
+    class Broken(Stubborn):
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            raise KeyError("mine")
+
+    with pytest.raises(UserCodeError, match="mine") as failed:
+        driven(machines.images(), "amp", 5, sampler=Broken)
+    assert "sample_independent" in failed.value.traceback
 
 
 @pytest.mark.parametrize(
