@@ -56,6 +56,7 @@ BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
 TRAIN_TIME_HELP = "How long you will train, such as 10h: on CPUs, lets compile be tried."
 WAIT_QUIET_HELP = "Wait up to this long until other processes are quiet: 10m. Not in the budget."
 ONLY_HELP = "Vary only these knobs: --only threads,num_workers. Repeatable."
+SAMPLER_HELP = "Search with another Optuna sampler: tpe, random or module:Class, such as optuna.samplers:GPSampler."
 SCRIPT_HELP = (
     "Your training script; arguments after it are its own. Or your own launch line, which then sets how many processes"
     " there are: torchrun --nproc-per-node=2 train.py."
@@ -94,6 +95,7 @@ def tune(
     ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Fix a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
+    sampler: Annotated[str | None, typer.Option(help=SAMPLER_HELP)] = None,
     as_json: JsonOption = False,
     report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
     module: ModuleOption = False,
@@ -117,6 +119,7 @@ def tune(
         max_gpu_memory=optional_bytes(max_gpu_memory, "--max-gpu-memory"),
         fix=read_fixed(fix or ()),
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
+        sampler=sampler,
     )
     check_slurm(os.environ)
     found = line.target(target, context.args, module=module, network=allow_network)

@@ -99,11 +99,10 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One whole process, in seconds: its wall time, the script's own mean and median step, launch to fifth step."""
+    """One whole process, in seconds: its wall time, the script's own mean step, launch to fifth step."""
 
     wall: float
     mean: float
-    median: float
     start: float
     stderr: str = ""
     """What it wrote to stderr: `autotune run` says there what it has applied."""
@@ -210,7 +209,7 @@ def run_of(done: Finished) -> Run:
         raise Failed(f"the script made {len(steps)} steps; the first {START_STEPS} do not count")
     seconds = [end - begin for begin, end in steps[START_STEPS:]]
     start = steps[START_STEPS - 1][1]
-    return Run(done.seconds, statistics.fmean(seconds), statistics.median(seconds), start, done.stderr)
+    return Run(done.seconds, statistics.fmean(seconds), start, done.stderr)
 
 
 def forecast(profile: Profile) -> float | None:

@@ -38,7 +38,7 @@ from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
 from autotune.tuning import runner as lock
 from autotune.tuning.schedule import ROUNDS
-from benchmarks.simulation.profiles import profile
+from tests.doubles.proven_profile import profile
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"

@@ -1,1 +1,1 @@
-"""Who proposes the next trial. Optuna is imported by `study` alone."""
+"""Who proposes the next trial. `study` and `sampler` import Optuna."""

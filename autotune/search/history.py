@@ -11,6 +11,8 @@ from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Outcome, TimedOut
 from autotune.stats.proof import Round
 
+INFEASIBLE = 0.0
+"""An Optuna study's value of a trial without a rate. Never FAIL: samplers ignore failed trials and repeat them."""
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
 
 
@@ -22,7 +24,7 @@ class Trial:
         settings: what ran.
         outcome: how it ended.
         level: the level that was searched then.
-        stage: why it ran: ``baseline``, ``again``, ``design`` or ``model``.
+        stage: why it ran: ``baseline``, ``again``, ``compile`` or ``search``.
         seconds: when it ended, since the end of the first trial; known of trials read from a journal.
         worth: of an item, see `autotune.knobs.knob.progress`.
     """
@@ -49,6 +51,16 @@ class Trial:
         """Return items per second, each by its worth; None if the trial gave none."""
         measured = self.measurement
         return measured.rate * self.worth if measured is not None and measured.rate > 0 else None
+
+    @property
+    def value(self) -> float | None:
+        """Return what the search maximises, the log of the rate; None if the trial gave none."""
+        return math.log(self.rate) if self.rate else None
+
+    @property
+    def error(self) -> float:
+        """Return the standard error of `value` by the trial's own blocks."""
+        return self.measurement.relative_error if self.measurement is not None else math.inf
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,8 @@ def trial_noise(trials: Sequence[Trial]) -> float:
     """
     repeats: dict[Settings, list[float]] = {}
     for trial in trials:
-        if trial.rate:
-            repeats.setdefault(trial.settings, []).append(math.log(trial.rate))
+        if trial.value is not None:
+            repeats.setdefault(trial.settings, []).append(trial.value)
     squares = sum((log - sum(logs) / len(logs)) ** 2 for logs in repeats.values() for log in logs)
     spare = sum(len(logs) - 1 for logs in repeats.values())
     return math.sqrt((USUAL_REPEATS * USUAL_NOISE**2 + squares) / (USUAL_REPEATS + spare))

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -29,11 +30,11 @@ WORTHWHILE = 0.003
 STUCK = 0.008
 """The same once the last `PATIENCE` trials brought no gain: small expected gains have not come true by then."""
 PATIENCE = 8
-CLEAR_LOSER = 0.7
-"""A trial below this share of the best rate may end early."""
 THOROUGH = 2.0
 """A thorough search does not stop if expected gains are small. It widens the model's deviations by this factor, so that
 settings rejected in other combinations are tried again."""
+CLEAR_LOSER = 0.7
+"""A trial below this share of the best rate may end early."""
 DESIGNED = 2
 """A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
 CLEAR_GAIN = 0.3
@@ -63,66 +64,71 @@ class Proposal:
     give_up_below: float = 0.0
 
 
+class Search(Protocol):
+    """The search of one level: `autotune.search.sampler.LevelSearch`."""
+
+    def ask(self) -> Proposal | None:
+        """Return the next trial; None if the search is over."""
+
+    def tell(self, trial: Trial) -> None:
+        """Add a finished trial."""
+
+
 class Planner:
-    """The search of one level. Pure: what it proposes follows from its arguments and the history alone,
+    """The project's own search of one level. Pure: what it proposes follows from its arguments and the history alone,
     so that resuming is exact.
 
     Args:
         space: feasible settings of the level.
-        start: the baseline, or the best of the level below.
+        start: the baseline, or the best of the level below; tried by now.
         thorough: look further if expected gains are small, instead of stopping.
         seed: of the candidates' sampling.
     """
 
     def __init__(self, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0) -> None:
         self._thorough = thorough
-        self._space = space
+        self.space = self._space = space
         self._start = start
         self._seed = seed
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
-    def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        """Return the next trial after ``history``, which has the run's trials of all levels; None if no settings are
-        expected to gain enough, or none are left."""
-        if all(trial.settings != self._start for trial in history):
-            return Proposal(self._start, "baseline")
-        if not any(o.rate and o.settings in self._space for o in history):
-            return None
+    def propose(self, history: Sequence[Trial]) -> Settings | None:
+        """Return what to try after ``history``, which has the run's trials of all levels, at least one measured in this
+        space; None if no settings are expected to gain enough, or none are left."""
         model = Surrogate(history, Prior(self._space, history), self._space.context.task.device)
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         if jump is not None:
-            return self._choose([jump], "design", model, best[0], history)
+            return self._choose([jump], 0.0, model, best[0], history)
         around = [self._space.conformed(settings) for settings in best]
         rng = np.random.default_rng((self._seed, len(history)))
         everything = candidates(self._space, around, rng) if self._all is None else self._all
         pool = [settings for settings in everything if not avoid(settings)]
-        return self._choose(pool, "model", model, best[0], history) if pool else None
+        enough = STUCK if self._stuck(history, model, best[0]) else WORTHWHILE
+        return self._choose(pool, enough, model, best[0], history) if pool else None
 
     def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings) -> bool:
         """Return True if this level's last `PATIENCE` trials all failed to beat what was known before them."""
         if len(self._own(history)) <= PATIENCE:
             return False
-        before = [o.settings for o in history[:-PATIENCE] if o.rate]
+        before = [o.settings for o in history[:-PATIENCE] if o.value is not None]
         rates = model.log_rates([best, *before])
         return bool(rates[1:].max(initial=-math.inf) >= rates[0] - WORTHWHILE)
 
     def _choose(
-        self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, history: Sequence[Trial]
-    ) -> Proposal | None:
-        """Return the settings with the most expected improvement per second of trial; None if all expect too little."""
+        self, pool: Sequence[Settings], enough: float, model: Surrogate, best: Settings, history: Sequence[Trial]
+    ) -> Settings | None:
+        """Return what improves most per second of trial, as expected; None if nothing improves ``enough``."""
         mean, deviation = model.gains(pool, best)
         improvement = expected_improvement(mean, deviation)
-        enough = STUCK if self._stuck(history, model, best) else WORTHWHILE
-        if stage != "design" and improvement.max() < enough:
+        if improvement.max() < enough:
             improvement = expected_improvement(mean, THOROUGH * deviation)
             if not self._thorough or improvement.max() < enough:
                 return None
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
-        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))
-        return Proposal(pool[index], stage, CLEAR_LOSER * rate / self._space.context.worth(pool[index]))
+        return pool[int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))]
 
     def _jump(self, history: Sequence[Trial], model: Surrogate, best: Settings, avoid: Forbidden) -> Settings | None:
         """Climb move by move to the highest expected rate; None if this level has jumped already."""
@@ -143,11 +149,11 @@ class Planner:
         own = self._own(history)
         if len(own) != DESIGNED or own[-1].settings not in self._space:
             return None
-        jumped, rate = own[-1].settings, own[-1].rate
-        known = [math.log(o.rate) for o in history if o.rate and o.settings == self._start]
+        jumped, value = own[-1].settings, own[-1].value
+        known = [o.value for o in history if o.value is not None and o.settings == self._start]
         prior = Prior(self._space, history)
         expected = prior(jumped) - prior(self._start)
-        if expected < CLEAR_GAIN or (rate and known and math.log(rate) - known[-1] > expected / 2):
+        if expected < CLEAR_GAIN or (value is not None and known and value - known[-1] > expected / 2):
             return None
         near = [jumped]
         for decision in EXTENT:
@@ -178,7 +184,7 @@ def rank(
         model: a posterior of ``history``, if one is at hand.
         baseline: whether the space's baseline may be among them.
     """
-    settings = list(dict.fromkeys(o.settings for o in history if o.rate and o.settings in space))
+    settings = list(dict.fromkeys(o.settings for o in history if o.value is not None and o.settings in space))
     if not baseline:
         settings = [s for s in settings if s != space.context.baseline]
     if not settings:
@@ -186,6 +192,14 @@ def rank(
     model = model or Surrogate(history, Prior(space, history), space.context.task.device)
     order = np.argsort(-model.log_rates(settings), kind="stable")
     return tuple(settings[int(k)] for k in order[:count])
+
+
+def clear_loser(history: Sequence[Trial], space: Space, settings: Settings) -> float:
+    """Return the items/s below which a trial of ``settings`` may end early: a share of the best rate, shrunk for noise,
+    for a lucky trial must not end good ones."""
+    model = Surrogate(history, Prior(space, history), space.context.task.device)
+    (best,) = rank(history, space, 1, model=model, baseline=True)
+    return CLEAR_LOSER * math.exp(float(model.log_rates([best])[0])) / space.context.worth(settings)
 
 
 def combinations(space: Space) -> int:
@@ -216,17 +230,21 @@ def _walks(
 
 
 class Forbidden:
-    """Predicate over settings: what past trials rule out, by repeating one or failing the same way again."""
+    """Predicate over settings: what past trials rule out, by repeating one or failing the same way again.
+
+    Attributes:
+        seen: settings of past trials.
+    """
 
     def __init__(self, history: Sequence[Trial]) -> None:
-        self._seen = {o.settings for o in history}
+        self.seen = {o.settings for o in history}
         self._fine = [o.settings for o in history if o.outcome.measured]
         self._most = GROWTH * max((s.batch_size for s in self._fine), default=2**40)
         self._failed = [o for o in history if not o.outcome.measured]
 
     def __call__(self, settings: Settings) -> bool:
         """Return True if ``settings`` were tried already or would fail."""
-        return settings in self._seen or self.fails(settings)
+        return settings in self.seen or self.fails(settings)
 
     def fails(self, settings: Settings) -> bool:
         """Return True if a failure already seen would come again, or the batch would grow too fast."""

@@ -23,14 +23,12 @@ from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.knobs.knob import Count
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.search.history import History, Trial
+from autotune.search.history import INFEASIBLE, History, Trial
 from autotune.stats.outcome import KINDS, Completed
 from autotune.stats.proof import Round
 
 ROUNDS = "rounds"
 """The study's attribute that holds the proof."""
-INFEASIBLE = 0.0
-"""Value of a trial without a rate. Never FAIL: samplers ignore failed trials and repeat them."""
 DETAIL_CHARACTERS = 2000
 """Characters of a log's tail kept in the study."""
 

@@ -186,12 +186,12 @@ def _kernel(correlations: Array, spreads: Array) -> Array:
 
 def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array]:
     """Return log rates and their error variances; a failure is a loose, low value."""
-    best = max(math.log(trial.rate) for trial in history if trial.rate)
+    best = max(trial.value for trial in history if trial.value is not None)
     values, variances = [], []
     for trial in history:
-        if trial.rate and trial.measurement is not None:
-            values.append(math.log(trial.rate))
-            variances.append(min(trial.measurement.relative_error, MAX_ERROR) ** 2 + noise**2)
+        if trial.value is not None:
+            values.append(trial.value)
+            variances.append(min(trial.error, MAX_ERROR) ** 2 + noise**2)
         else:
             values.append(best - FAILURE_LOSS)
             variances.append(FAILURE_ERROR**2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0), (math.inf, 150.0))
 UNKNOWN_STEP_BUDGET = 90.0
 TRAINING_SHARE, MAX_TRAINING_BUDGET = 0.02, 2 * COMPILE_BUDGET_SECONDS
 """Share of the announced training time that tuning may take, and the most seconds it may add up to."""
+SAMPLERS = ("tpe", "random")
+"""Optuna's own that have a name here."""
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
     "processes": ("threads", "backend", "batch_size"),
@@ -55,6 +57,9 @@ class Options:
     """Knobs fixed to a value."""
     only: Sequence[str] = ()
     """Knobs that may move; all of them if empty."""
+    sampler: str | Callable[..., Any] | None = None
+    """Who proposes settings, if not the project's own search: ``tpe``, ``random``, ``module:Class`` or a class of
+    Optuna's ``BaseSampler``."""
 
     def seconds(self, outcome: Outcome | None = None) -> float:
         """Return the seconds for the whole run; if the user gave none, by the baseline's trial and the training ahead.
@@ -88,6 +93,9 @@ class Options:
         for option, most in zip(("--max-memory", "--max-gpu-memory"), self.memory, strict=True):
             if most is not None and not most > 0:
                 raise UsageError(f"{option} {most}: must be a positive number of bytes")
+        if isinstance(self.sampler, str) and self.sampler not in SAMPLERS and ":" not in self.sampler:
+            advice = did_you_mean(self.sampler, SAMPLERS)
+            raise UsageError(f"--sampler {self.sampler}: write {', '.join(SAMPLERS)} or module:Class{advice}")
         check_names(self.only, "--only")
         check_fixed(self.fix or {}, self.only, self.level)
 

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, machine_type
-from autotune.search.planner import Planner
 from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.judge import check_memory
@@ -270,7 +268,8 @@ def _probe_run(job: _Job) -> TaskFacts:
 def _open_state(job: _Job, task: TaskFacts) -> RunState:
     """Open the study beside the profile, with what a run that is resumed has measured."""
     runner, schedule, script = job.runner, job.schedule, job.runner.setup.script
-    from autotune.search.study import study_beside  # imports Optuna
+    from autotune.search.sampler import searches_of  # imports Optuna
+    from autotune.search.study import study_beside
 
     wanted = baseline_settings(task, job.inventory)
     own = (runner.setup.task.read_text(), *(script.arguments if script is not None else ()))
@@ -284,7 +283,7 @@ def _open_state(job: _Job, task: TaskFacts) -> RunState:
         spaces={},
         observe=job.observe,
         record=job.study.record,
-        new_search=partial(Planner, seed=options.seed),
+        new_search=searches_of(options.sampler, options.seed),
     )
     state.within_limits = lambda settings, outcome: (
         outcome if settings == state.baseline else check_memory(outcome, settings, *options.memory)

@@ -45,15 +45,15 @@ def search(state: RunState) -> None:
 
 def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
     """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
-    searching = state.new_search(space, start, thorough)
+    searching = state.new_search(space, start, thorough, state.history)
     share_of = state.schedule.search_share
     while share_of(_kept_back(state), _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
-        proposal = _repeat_baseline(state) or searching.propose(state.history)
+        proposal = _repeat_baseline(state) or searching.ask()
         if proposal is None:
             break
         state.observe(stage=f"searching: {space.level}", trying=proposal.settings)
         before = state.schedule.clock()
-        state.measure(proposal.settings, space.level, proposal.stage, proposal.give_up_below)
+        searching.tell(state.measure(proposal.settings, space.level, proposal.stage, proposal.give_up_below))
         state.trial_seconds.append(state.schedule.clock() - before)
         _report_trial(state)
     state.searched.add(space.level)

@@ -10,7 +10,7 @@ from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
-from autotune.search.planner import Planner, rank
+from autotune.search.planner import Search, rank
 from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import BASELINE, Round, typical_rate
 from autotune.trial.parent.trial_bench import TrialBench
@@ -88,8 +88,8 @@ class RunState:
     observe: Observer = ignore
     record: Callable[[Trial], None] = field(default=lambda _trial: None)
     """Keeps a trial for ``--resume``."""
-    new_search: Callable[[Space, Settings, bool], Planner] = Planner
-    """``(space, start, thorough)``: the search of one level."""
+    new_search: Callable[[Space, Settings, bool, Sequence[Trial]], Search]
+    """``(space, start, thorough, history)``: the search of one level."""
     rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
     """``(history, space, count)``: the best settings measured so far, best first."""
     worth: Callable[[Settings], float] = field(default=lambda _settings: 1.0)

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from autotune.decoding import decoded
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
@@ -20,7 +22,6 @@ from autotune.probes.facts import Inventory
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import KINDS, Completed, Outcome
 from benchmarks.grid.plan import HELD, spaces
-from benchmarks.simulation.recorded import recorded_inventory
 
 FOLDER = Path(__file__).parent.parent / "grids"
 FORMER_FACTS = {"flops_per_item": None, "workers_refused": None, "processes_refused": "why_not_several"}
@@ -71,7 +72,7 @@ class Header:
     def from_dict(cls, data: Mapping[str, Any]) -> Header:
         """The inverse of `as_dict`."""
         parts = {
-            "inventory": recorded_inventory(data["inventory"]),
+            "inventory": TypeAdapter(Inventory).validate_python(data["inventory"]),
             "task": decoded(TaskFacts, _renamed(data["task"])),
             "baseline": Settings(**_settings(data["baseline"])),
         }

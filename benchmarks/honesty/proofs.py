@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
+from autotune.search.sampler import searches_of
 from autotune.stats.outcome import Crashed, Outcome
 from autotune.stats.proof import ANALYSES, BASELINE, Proof, compare
 from autotune.tuning import proof
@@ -109,6 +110,7 @@ def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer
         bench=bench,
         spaces={},
         schedule=Schedule(bench.clock, 0.0, BUDGET),
+        new_search=searches_of(None, 0),
         start_seconds=START_SECONDS,
         chosen={level: STAND_INS[level] for level in levels},
     )

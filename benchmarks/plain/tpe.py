@@ -1,7 +1,7 @@
 """Optuna as most people use it: its default sampler (TPE), and fresh processes for each trial.
 
-It searches the knobs of autotune's space that usually matter, with the same values, starts from the user's settings,
-and combinations that do not fit the machine are pruned without a trial: all of that is a present to it.
+It is asked and told as in a tuning run with ``--sampler tpe``: from the user's settings on, in the same space, and
+what does not fit the machine costs it nothing. All of that is a present to it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import optuna
 
 from autotune.knobs.knob import Context
-from autotune.knobs.settings import BY_NAME, Settings
+from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.knobs.stated import baseline_settings
 from autotune.probes.inventory import probe
+from autotune.search.history import Trial
+from autotune.search.sampler import searches_of
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed, Outcome
 from autotune.trial.target import recognise
 from autotune.tuning.runner import open_runner
 from benchmarks.plain.side_by_side import Contender, Failed, Trainer
-
-FLAGS = ("allocator", "num_workers", "precision", "channels_last", "optimizer_impl")
 
 
 def space_of(task: Path, level: str) -> Space:
@@ -38,76 +36,27 @@ def space_of(task: Path, level: str) -> Space:
 
 def search(task: Path, space: Space, budget: float, trial_seconds: float, seed: int) -> tuple[Settings, int]:
     """Return the best settings that TPE finds within ``budget`` seconds, and how many trials it made."""
-    offered, own = dimensions(space), space.context.baseline
-    best, trials, ends = (own, 0.0), 0, time.monotonic() + budget
-
-    def objective(trial: optuna.Trial) -> float:
-        nonlocal best, trials
-        settings = suggested(trial, offered, own)
-        if settings not in space:
-            raise optuna.TrialPruned
-        trials += 1
-        try:
-            found = rate(task, settings, trial_seconds)
-        except Failed as error:
-            raise optuna.TrialPruned(str(error)) from error
-        if found > best[1] and time.monotonic() < ends:
-            best = settings, found
-        print(f"  TPE trial {trials}: {found:.1f}/s", file=sys.stderr)
-        return found
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    study.enqueue_trial(positions(own, offered))
-    study.optimize(objective, timeout=budget)
-    return best[0], trials
+    own, trials, ends = space.context.baseline, list[Trial](), time.monotonic() + budget
+    searching = searches_of("tpe", seed)(space, own, True, ())
+    while time.monotonic() < ends and (proposal := searching.ask()) is not None:
+        trial = Trial(proposal.settings, outcome(task, proposal.settings, trial_seconds), space.level)
+        searching.tell(trial)
+        if time.monotonic() < ends:
+            trials.append(trial)
+        print(f"  TPE trial {len(trials)}: {trial.rate or 0.0:.1f}/s", file=sys.stderr)
+    best = max(trials, key=lambda trial: trial.rate or 0.0, default=None)
+    return own if best is None else best.settings, len(trials)
 
 
-def rate(task: Path, settings: Settings, seconds: float) -> float:
-    """Return items per second of one fresh start.
-
-    Raises:
-        Failed: it ended without a rate.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(Contender(task, settings.as_dict()), Path(folder))
-        with contextlib.closing(trainer):
-            trainer.ready()
-            return trainer.rate(seconds)
-
-
-def dimensions(space: Space) -> dict[str, tuple[Any, ...]]:
-    """Return values by name. Knobs that rarely pay (prefetching, interop threads) stay as the user has them."""
-    shapes = [(p, t) for p in space.values["processes"] for t in space.values["threads"]]
-    fitting = [(p, t) for p, t in shapes if t == 1 or p * t <= space.context.inventory.budget.threads]
-    flags = {name: space.values[name] for name in FLAGS}
-    return {"shape": tuple(fitting), "global_batch": space.global_batches, **flags}
-
-
-def suggested(trial: optuna.Trial, offered: Mapping[str, tuple[Any, ...]], own: Settings) -> Settings:
-    """Return the settings that ``trial`` suggests; ordered values as numbers, the others as categories."""
-
-    def suggest(name: str) -> Any:
-        values = offered[name]
-        if len(values) == 1:
-            return values[0]
-        if ordered(name):
-            return values[trial.suggest_int(name, 0, len(values) - 1)]
-        return values[trial.suggest_categorical(name, tuple(range(len(values))))]
-
-    processes, threads = suggest("shape")
-    flags = {name: suggest(name) for name in FLAGS}
-    batch = max(1, suggest("global_batch") // processes)
-    return own.but(**flags, processes=processes, threads=threads, batch_size=batch)
-
-
-def positions(settings: Settings, offered: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
-    """Return what `suggested` must draw to arrive at ``settings``."""
-    own = settings.as_dict() | {"shape": (settings.processes, settings.threads), "global_batch": settings.global_batch}
-    movable = {name: values for name, values in offered.items() if len(values) > 1 and own[name] in values}
-    return {name: values.index(own[name]) for name, values in movable.items()}
-
-
-def ordered(name: str) -> bool:
-    """Return True if neighbouring values act alike."""
-    return name == "global_batch" or (name in BY_NAME and BY_NAME[name].ordinal)
+def outcome(task: Path, settings: Settings, seconds: float) -> Outcome:
+    """Return what one fresh start measures."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = Trainer(Contender(task, settings.as_dict()), Path(folder))
+            with contextlib.closing(trainer):
+                trainer.ready()
+                rate = trainer.rate(seconds)
+    except Failed as error:
+        return Crashed(str(error))
+    steps = max(1, round(rate * seconds / settings.global_batch))
+    return Completed(measurement=Measurement((Block(round(1e3 * rate * seconds), 1e3 * seconds, 1000 * steps),)))

@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optuna
 
 from autotune.knobs.knob import LEVELS
 from benchmarks import stamp
 from benchmarks.grid.file import everywhere
 from benchmarks.replay.pipeline import STARTUP_SECONDS, Tuned, tune
-from benchmarks.replay.strategies import STRATEGIES, Run, after, search, within
+from benchmarks.replay.strategies import SAMPLERS, Run, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, World
-from benchmarks.simulation import machines
+from tests.doubles.simulation import machines
 
 MARKS = (5.0, 10.0, 20.0, 30.0, 60.0)
 """Simulated seconds of searching, for recorded grids."""
@@ -35,18 +34,17 @@ FRESH_SECONDS = 3.1
 """What a trial costs more where each starts a Python of its own: ``benchmarks.trial_start``."""
 LONG = 600.0
 """Seconds for TPE with a process per trial to become as good."""
-SLOW = {"gp": 10, "exhaustive": 20}
-"""Seeds at most: proposals of these take long in real time, or say the same each time."""
+SLOW = {"gp": 10}
+"""Seeds at most: proposals of these take long in real time."""
 
 
 def main() -> None:
     """Print a table; write it as JSON where asked."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("search", "tune", "sooner"), nargs="?", default="search")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--worlds", help="default: all")
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--strategies", default=",".join(SAMPLERS))
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--budget", type=float, help="seconds of a whole run (tune); default: the tuner's own")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/replay-<what>.json")
@@ -77,8 +75,6 @@ def search_rows(world: World, levels: Sequence[str], strategies: Sequence[str], 
     modelled = isinstance(world, ModelWorld)
     for level in levels:
         for name in strategies:
-            if modelled and name == "exhaustive":
-                continue
             stop = after(TRIALS[-1]) if modelled else within(MARKS[-1])
             runs = [search(name, world, level, seed, stop) for seed in range(min(seeds, SLOW.get(name, seeds)))]
             rows.append({"world": world.name, "level": level, "strategy": name, **_qualities(runs, modelled, name)})

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.search.planner import Planner
+from autotune.search.sampler import searches_of
 from autotune.stats.outcome import Compared, Outcome
 from autotune.stats.proof import BASELINE, Proof, compare
 from autotune.tuning.comparing import Comparison
@@ -64,7 +63,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
         bench=bench,
         spaces=world.spaces,
         schedule=Schedule(lambda: draws.seconds, 0.0, options.seconds(first.outcome)),
-        new_search=partial(Planner, seed=seed),
+        new_search=searches_of(None, seed),
         settle=Comparison(own, lambda _: Compared(), context.inventory).settle,
     )
     state.add(first)

@@ -17,8 +17,8 @@ from autotune.stats.measurement import Block, Measurement, enough
 from autotune.stats.outcome import Completed, Outcome
 from autotune.trial.messages import TrialSpec
 from benchmarks.grid.file import Grid, Recorded, rate
-from benchmarks.simulation import simulator
-from benchmarks.simulation.simulator import Machine
+from tests.doubles.simulation import simulator
+from tests.doubles.simulation.simulator import Machine
 
 SPEC = TrialSpec(settings=Settings())
 FAILED_SECONDS = 1.0

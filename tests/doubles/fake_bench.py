@@ -14,20 +14,21 @@ from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial
-from autotune.search.planner import Planner, Proposal
+from autotune.search.planner import Proposal
+from autotune.search.sampler import searches_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import ANALYSES
 from autotune.tuning.events import Observer, ignore
 from autotune.tuning.run import search_race_prove
 from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
-from benchmarks.simulation import machines
+from tests.doubles.simulation import machines
 
 MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline
 SPACES = {level: MACHINE.space(level) for level in LEVELS}
 Rate = Callable[[Settings], float]
-NewSearch = Callable[[Space, Settings, bool], Any]
+NewSearch = Callable[[Space, Settings, bool, Sequence[Trial]], Any]
 
 
 @dataclass
@@ -121,20 +122,23 @@ class Listed:
 
     pending: list[Settings]
 
-    def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        return Proposal(self.pending.pop(0), "model") if self.pending else None
+    def ask(self) -> Proposal | None:
+        return Proposal(self.pending.pop(0), "search") if self.pending else None
+
+    def tell(self, trial: Trial) -> None:
+        """What is proposed does not depend on it."""
 
 
 def listed(**by_level: Sequence[Settings]) -> NewSearch:
     """A search for every level that proposes what is given for it, each once."""
     left = {level: Listed(list(by_level.get(level, ()))) for level in LEVELS}
-    return lambda space, start, thorough: left[space.level]
+    return lambda space, start, thorough, history: left[space.level]
 
 
 def wandering(seed: int, count: int = 8) -> NewSearch:
     """A search that proposes random moves from where it starts."""
 
-    def search(space: Space, start: Settings, thorough: bool) -> Any:
+    def search(space: Space, start: Settings, thorough: bool, history: Sequence[Trial]) -> Any:
         draw = random.Random(f"{seed} {space.level}")
         moves = [settings for _, settings in space.moves(start)]
         return Listed([] if thorough else draw.sample(moves, min(count, len(moves))))
@@ -169,7 +173,7 @@ def make(
         schedule=schedule,
         spaces=spaces,
         observe=observe,
-        new_search=search or Planner,
+        new_search=search or searches_of(None, 0),
         rank=rank,
     )
     state.add(*history)
@@ -187,7 +191,7 @@ def empty(own: Settings = OWN, **found: Any) -> RunState:
     """A run that knows nothing but ``found``."""
     bench = FakeBench(speeds({}))
     schedule = Schedule(bench.clock, bench.now, 120.0)
-    return RunState(baseline=own, bench=bench, schedule=schedule, spaces=SPACES, **found)
+    return RunState(baseline=own, bench=bench, schedule=schedule, spaces=SPACES, new_search=listed(), **found)
 
 
 def speeds(table: Mapping[Settings, float]) -> Rate:

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.inspect.verdict import CLOCKED, OPERATOR_BOUNDS, Bound, Inspection, Part, Place
 from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.proof import Proof, Round
-from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.simulation.simulator import context, inventory
 
 PLACES = {
     Part.LOOP: Place("log_metrics", "train.py", 41, 0.8),

@@ -13,8 +13,8 @@ from autotune.profiles import file, registry
 from autotune.profiles.format import Evidence, Failure, MachineType, Profile, Target
 from autotune.profiles.match import Here, Match
 from autotune.profiles.places import Place, default_path
-from benchmarks.simulation import profiles
-from benchmarks.simulation.profiles import MACHINE
+from tests.doubles import proven_profile as profiles
+from tests.doubles.proven_profile import MACHINE
 
 BASELINE = Settings(threads=8, batch_size=64)
 TUNED = BASELINE.but(num_workers=2, precision="bf16")

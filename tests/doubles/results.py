@@ -14,10 +14,10 @@ from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
 from autotune.stats.proof import IDENTITY, Proof
-from benchmarks.simulation import simulator
-from benchmarks.simulation.simulator import GIB
 from tests.doubles import profiles
 from tests.doubles.profiles import BASELINE
+from tests.doubles.simulation import simulator
+from tests.doubles.simulation.simulator import GIB
 
 SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, optimizer_impl="fused")
 AMP = SAFE.but(precision="bf16")

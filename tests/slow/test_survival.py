@@ -11,7 +11,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.trial.process_tree import descendants, kill_tree
-from benchmarks.simulation.profiles import profile
+from tests.doubles.proven_profile import profile
 from tests.slow.harness import MLP, autotune, begin, cgroup, inside, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch

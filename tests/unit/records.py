@@ -8,7 +8,8 @@ from typing import Any
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile, Target
-from benchmarks.simulation import profiles, simulator
+from tests.doubles import proven_profile as profiles
+from tests.doubles.simulation import simulator
 
 
 def inventory(threads: int = 2, gpus: int = 0, features: tuple[str, ...] = ("avx2",), **software: Any) -> Inventory:

@@ -25,7 +25,7 @@ from autotune.profiles.format import Ceiling, Profile, Written
 from autotune.profiles.records import InvalidValue, as_data, build
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
-from benchmarks.simulation.profiles import MACHINE, profile
+from tests.doubles.proven_profile import MACHINE, profile
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

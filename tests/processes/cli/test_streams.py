@@ -12,7 +12,7 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file
-from benchmarks.simulation.profiles import profile
+from tests.doubles.proven_profile import profile
 
 SHOW = [sys.executable, "-m", "autotune", "validate", "missing.yaml"]
 

@@ -13,7 +13,7 @@ from autotune.trial.messages import TrialReport
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import shown
 from autotune.trial.parent.trial_bench import TrialBench
-from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.simulation.simulator import context, inventory
 from tests.processes.scripts import corpus
 from tests.processes.trial.running_scripts import SCRIPTS, here, running
 from tests.unit.trial.test_several_processes import ALONE, ranks

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.replay.strategies import after, search
 from benchmarks.replay.world import ModelWorld
-from benchmarks.simulation import machines
-from benchmarks.simulation.simulator import Machine
+from tests.doubles.simulation import machines
+from tests.doubles.simulation.simulator import Machine
 from tests.unit.search.test_planner import driven
 
 

@@ -13,7 +13,7 @@ from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, OutOfMemory
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
-from benchmarks.simulation import machines
+from tests.doubles.simulation import machines
 
 CONTEXT = machines.mlp().context
 OWN = CONTEXT.baseline

@@ -10,7 +10,7 @@ from autotune.knobs.knob import LEVELS
 from benchmarks.grid.file import Grid
 from benchmarks.replay.pipeline import tune
 from benchmarks.replay.world import GridWorld, ModelWorld
-from benchmarks.simulation import machines
+from tests.doubles.simulation import machines
 from tests.unit.benchmarks.test_grid import HEADER, OTHER, OWN, trial
 
 WORLD = ModelWorld(machines.conv())

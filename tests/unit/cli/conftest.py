@@ -17,8 +17,8 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.tuning import check
-from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import BASELINE, profile
+from tests.doubles.simulation.simulator import inventory
 
 VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK"),

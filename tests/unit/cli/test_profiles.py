@@ -14,9 +14,9 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.stats.proof import Proof
-from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, TUNED, profile
 from tests.doubles.servers import folder_server
+from tests.doubles.simulation.simulator import inventory
 from tests.unit.cli.conftest import Say, set_machine
 
 

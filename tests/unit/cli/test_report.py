@@ -11,7 +11,7 @@ from autotune import cli_profiles as command
 from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from benchmarks.simulation.profiles import profile
+from tests.doubles.proven_profile import profile
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, started_script
-from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, profile
+from tests.doubles.simulation.simulator import inventory
 from tests.unit.cli.conftest import USES_US, Said, Say, profile_of, set_machine
 
 TWO = Settings(processes=2, threads=4, batch_size=32)

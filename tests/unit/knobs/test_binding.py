@@ -23,7 +23,7 @@ from autotune.knobs.binding import (
 from autotune.knobs.binding import plan_of as given_plan
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
-from benchmarks.simulation.simulator import GIB, inventory
+from tests.doubles.simulation.simulator import GIB, inventory
 
 
 def machine(

@@ -10,7 +10,7 @@ import pytest
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.probes.facts import Backend, Gpu
-from benchmarks.simulation.simulator import GIB, context, inventory
+from tests.doubles.simulation.simulator import GIB, context, inventory
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:

@@ -11,7 +11,7 @@ from autotune.knobs.knob import Context
 from autotune.knobs.memory import host_bytes, why_not
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
-from benchmarks.simulation.simulator import GIB, context, inventory
+from tests.doubles.simulation.simulator import GIB, context, inventory
 
 MIB = 2**20
 OWN = Settings(threads=4, interop_threads=4, batch_size=64, num_workers=2, prefetch_factor=2)

@@ -15,7 +15,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.knobs.task_facts import LeftOut
 from autotune.probes.facts import Backend, Inventory
-from benchmarks.simulation.simulator import GIB, context, inventory
+from tests.doubles.simulation.simulator import GIB, context, inventory
 
 BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(
     lambda pair: inventory(threads=pair[0], cores=max(1, pair[0] // pair[1]), memory=64 * GIB)

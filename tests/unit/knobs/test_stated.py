@@ -20,7 +20,7 @@ from autotune.knobs.stated import (
 )
 from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.probes.facts import Backend
-from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.simulation.simulator import context, inventory
 
 OWN = context(inventory(8, 8), 32).baseline
 

@@ -20,7 +20,7 @@ from autotune.launch.command import (
     system_tools,
 )
 from autotune.probes.facts import Allocator
-from benchmarks.simulation import simulator
+from tests.doubles.simulation import simulator
 
 JEMALLOC, TCMALLOC = "/usr/lib/libjemalloc.so.2", "/usr/lib/libtcmalloc_minimal.so.4"
 PLAIN = simulator.inventory(8, 8)

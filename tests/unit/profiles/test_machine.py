@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.profiles.format import MEMORY_GIB, MachineType, gpu_slug, machine_type, memory_class, slug
 from autotune.profiles.records import as_data, build
-from benchmarks.simulation.simulator import GIB, inventory
+from tests.doubles.simulation.simulator import GIB, inventory
 
 
 def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:

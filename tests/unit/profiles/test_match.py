@@ -10,7 +10,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import MachineType, Profile
 from autotune.profiles.match import COMPATIBLE, EXACT, FACTS, NONE, SIMILAR, Here, compare
-from benchmarks.simulation.profiles import MACHINE, profile
+from tests.doubles.proven_profile import MACHINE, profile
 
 SOFTWARE = {"torch": "2.9.0", "cuda": "12.8", "driver": "560.35.03"}
 GPUS = replace(

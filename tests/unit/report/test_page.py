@@ -14,8 +14,8 @@ from autotune.profiles.format import Written
 from autotune.report.page import FONT, html, levels
 from autotune.search.history import History
 from autotune.stats.proof import Round
-from benchmarks.simulation.profiles import profile
 from tests.doubles import results
+from tests.doubles.proven_profile import profile
 from tests.doubles.results import OWN, WORKERS, tried
 
 HISTORY = History(

@@ -2,74 +2,103 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import optuna
 import pytest
+from optuna.samplers import BaseSampler
+from optuna.trial import TrialState
 
+from autotune.errors import UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.search import planner
 from autotune.search.history import Trial
-from autotune.search.planner import SMALL, Forbidden, Planner, Proposal, candidates, combinations, rank
+from autotune.search.planner import SMALL, Forbidden, Proposal, Search, candidates, combinations, rank
+from autotune.search.sampler import distributions, nearest, parameters, searches_of, settings_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from benchmarks.simulation import machines
-from benchmarks.simulation.simulator import Bench, Machine
-
-STAGES = ("baseline", "design", "model", "again")
+from tests.doubles.simulation import machines
+from tests.doubles.simulation.simulator import Bench, Machine
 
 
-def made(space: Space, seed: int = 0, **options: object) -> Planner:
-    return Planner(space, space.context.baseline, seed=seed, **options)  # type: ignore[arg-type]
+class Stubborn(BaseSampler):
+    """A user's own sampler that takes no seed, and proposes the last of all values each time."""
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+        return param_distribution.choices[-1]
+
+
+SAMPLERS: tuple[Any, ...] = (None, "random", "tpe", Stubborn)
+
+
+def begun(space: Space, seed: int = 0, *, sampler: Any = None, thorough: bool = False, history: Sequence[Trial] = ()):
+    return searches_of(sampler, seed)(space, space.context.baseline, thorough, history)
 
 
 def drive(
-    search: Planner, level: str, run: Callable[[Settings], Outcome], trials: int, history: Sequence[Trial] = ()
+    search: Search, level: str, run: Callable[[Settings], Outcome], trials: int
 ) -> Iterator[tuple[Proposal, Trial]]:
-    """Up to ``trials`` trials after ``history``."""
-    seen = list(history)
-    while len(seen) < len(history) + trials and (proposal := search.propose(seen)) is not None:
-        seen.append(Trial(proposal.settings, run(proposal.settings), level, proposal.stage))
-        yield proposal, seen[-1]
+    for _ in range(trials):
+        if (proposal := search.ask()) is None:
+            return
+        trial = Trial(proposal.settings, run(proposal.settings), level, proposal.stage)
+        search.tell(trial)
+        yield proposal, trial
 
 
-def driven(machine: Machine, level: str, trials: int, seed: int = 0, **options: object) -> list[tuple[Proposal, Trial]]:
-    bench = Bench(machine, seed=seed)
-    return list(drive(made(machine.space(level), seed, **options), level, bench.run, trials))
+def driven(machine: Machine, level: str, trials: int, seed: int = 0, **options: Any) -> list[tuple[Proposal, Trial]]:
+    return list(drive(begun(machine.space(level), seed, **options), level, Bench(machine, seed=seed).run, trials))
 
 
 class TestContract:
+    @pytest.mark.parametrize("sampler", SAMPLERS)
     @pytest.mark.parametrize("make", [*machines.SMALL, machines.big])
-    def test_starts_with_the_baseline_and_stays_feasible(self, make: Callable[[], Machine]) -> None:
+    def test_starts_with_the_baseline_stays_feasible_and_repeats_nothing(
+        self, make: Callable[[], Machine], sampler: Any
+    ) -> None:
         machine = make()
         space = machine.space("amp")
-        proposals = [proposal for proposal, _ in driven(machine, "amp", 15)]
-        assert proposals[0].settings == machine.context.baseline
-        assert all(proposal.settings in space and proposal.stage in STAGES for proposal in proposals)
+        tried = [proposal.settings for proposal, _ in driven(machine, "amp", 15, sampler=sampler)]
+        assert tried[0] == machine.context.baseline
+        assert all(settings in space for settings in tried)
+        assert len(set(tried)) == len(tried) > 4
 
+    @pytest.mark.parametrize("sampler", SAMPLERS)
     @pytest.mark.parametrize("level", ["safe", "max"])
-    def test_same_seed_same_search(self, level: str) -> None:
-        first, second = (driven(machines.images(), level, 12, seed=3) for _ in range(2))
+    def test_same_seed_same_search(self, level: str, sampler: Any) -> None:
+        first, second = (driven(machines.images(), level, 12, seed=3, sampler=sampler) for _ in range(2))
         assert first == second
 
-    def test_small_space_each_once(self) -> None:
+    @pytest.mark.parametrize("sampler", SAMPLERS)
+    def test_a_small_space_is_tried_to_its_end(self, sampler: Any) -> None:
         machine = machines.images()
         fixed = {"num_workers": 0, "optimizer_impl": "default", "interop_threads": 2}
         space = build(machine.context, "safe", fixed | {"binding": "none", "malloc": "default"})
         everything = set(space.enumerate())
         assert len(everything) == 12
-        tried = [p.settings for p, _ in drive(made(space), "safe", Bench(machine).run, 30)]
+        tried = [p.settings for p, _ in drive(begun(space, sampler=sampler), "safe", Bench(machine).run, 30)]
         assert len(tried) == len(set(tried)) <= 12
         assert set(tried) <= everything
+        assert sampler is None or set(tried) == everything, "only the project's own search expects gains"
 
-    def test_out_of_memory_is_not_provoked_again(self) -> None:
+    @pytest.mark.parametrize("sampler", SAMPLERS)
+    def test_out_of_memory_is_not_provoked_again(self, sampler: Any) -> None:
         """A device holds the baseline's batch and not twice as much; the more samples in flight the faster."""
         machine = machines.big()
         cliff = replace(machine, work=replace(machine.work, memory=(0.28 * 2**30, 4 * 2**30)))
         failed: list[Settings] = []
-        done = driven(cliff, "max", 30, seed=2)
+        done = driven(cliff, "max", 30, seed=2, sampler=sampler)
         kinds = ("precision", "compile", "channels_last")
         for _, trial in done:
             assert not any(
@@ -80,13 +109,13 @@ class TestContract:
             if isinstance(trial.outcome, OutOfMemory):
                 failed.append(trial.settings)
         assert failed, "the cliff was never met: the test shows nothing"
-        assert len(failed) <= 0.2 * len(done) + 1
+        assert sampler is not None or len(failed) <= 0.2 * len(done) + 1
 
     @pytest.mark.parametrize("cut", [1, 4, 9])
     def test_resumes_exactly(self, cut: int) -> None:
         done = driven(machines.conv(), "amp", 10, seed=5)
         history = [trial for _, trial in done]
-        assert made(machines.conv().space("amp"), 5).propose(history[:cut]) == done[cut][0]
+        assert begun(machines.conv().space("amp"), 5, history=history[:cut]).ask() == done[cut][0]
 
     def test_clear_losers_may_end_early_but_the_baseline_never(self) -> None:
         done = driven(machines.conv(), "safe", 6)
@@ -97,7 +126,49 @@ class TestContract:
     def test_a_broken_baseline_ends_the_search(self) -> None:
         space = machines.conv().space()
         failed = Trial(space.context.baseline, OutOfMemory(reason="host memory ran out"), "safe")
-        assert made(space).propose([failed]) is None
+        assert begun(space, history=[failed]).ask() is None
+
+
+@pytest.mark.parametrize("level", ["safe", "max"])
+def test_feasible_settings_are_what_their_parameters_suggest(level: str) -> None:
+    space = machines.images().space(level)
+    for settings in itertools.islice(nearest(space, space.context.baseline), 200):
+        study = optuna.create_study()
+        study.enqueue_trial(parameters(settings, distributions(space)))
+        assert settings_of(study.ask(), space) == settings
+
+
+def test_what_is_not_measured_is_told_with_its_value_and_reason() -> None:
+    told: list[tuple[str, bool]] = []
+
+    class Telling(Stubborn):
+        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+            assert state == TrialState.COMPLETE
+            told.append((trial.user_attrs.get("reason", "measured"), values[0] > 0))
+
+    driven(machines.images(), "amp", 5, sampler=Telling)
+    reasons = [reason for reason, _ in told]
+    assert len(reasons) == 4, "the baseline comes before the sampler"
+    assert all((reason in ("measured", "tried before")) == good for reason, good in told)
+    assert any(reason != "measured" for reason in reasons)
+
+
+def test_a_sampler_that_fails_shows_its_own_traceback() -> None:
+    class Broken(Stubborn):
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            raise KeyError("mine")
+
+    with pytest.raises(UserCodeError, match="mine") as failed:
+        driven(machines.images(), "amp", 5, sampler=Broken)
+    assert "sample_independent" in failed.value.traceback
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nowhere:Sampler", "nowhere"), ("optuna.samplers:None", "None"), ("json:JSONDecoder", "BaseS")]
+)
+def test_a_sampler_that_cannot_be_found(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        searches_of(name, 0)
 
 
 def test_a_choice_that_always_crashes_is_given_up() -> None:
@@ -107,7 +178,7 @@ def test_a_choice_that_always_crashes_is_given_up() -> None:
     def run(settings: Settings) -> Outcome:
         return Crashed(reason="dataset uses the device") if settings.num_workers else bench.run(settings)
 
-    history = [trial for _, trial in drive(made(machine.space()), "safe", run, 20)]
+    history = [trial for _, trial in drive(begun(machine.space()), "safe", run, 20)]
     assert 1 <= sum(isinstance(trial.outcome, Crashed) for trial in history) <= 5
     assert rank(history, machine.space(), 1)[0].num_workers == 0
 
@@ -121,7 +192,7 @@ def test_fixed_knobs_are_searched_around() -> None:
     """The baseline itself has none of the fixed values."""
     machine = machines.conv()
     space = build(machine.context, "safe", {"processes": 2, "threads": 1, "num_workers": 1, "interop_threads": 1})
-    tried = [trial.settings for _, trial in drive(made(space), "safe", Bench(machine).run, 8)][1:]
+    tried = [trial.settings for _, trial in drive(begun(space), "safe", Bench(machine).run, 8)][1:]
     assert {(s.processes, s.threads, s.num_workers, s.interop_threads) for s in tried} == {(2, 1, 1, 1)}
 
 

@@ -9,7 +9,7 @@ from autotune.search.prior import Prior
 from autotune.search.surrogate import correlations, groups_on
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed
-from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.simulation.simulator import context, inventory
 
 ALONE = Settings(threads=2, batch_size=64)
 BY_GLOO = Settings(processes=2, threads=1, batch_size=32)

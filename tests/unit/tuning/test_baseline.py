@@ -25,8 +25,8 @@ from autotune.stats.outcome import (
     WrongNumbers,
 )
 from autotune.tuning.baseline import compile_once, of_own_settings
-from benchmarks.simulation import machines
 from tests.doubles.fake_bench import empty
+from tests.doubles.simulation import machines
 
 
 @pytest.mark.parametrize(

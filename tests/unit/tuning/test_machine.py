@@ -16,8 +16,8 @@ from autotune.stats.load import Load, Neighbour
 from autotune.tuning import machine as tuning
 from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
 from autotune.tuning.notes import BUSY, load_note
-from benchmarks.simulation.simulator import inventory
 from tests.doubles.proc import TUNER, ProcTree, Row
+from tests.doubles.simulation.simulator import inventory
 
 
 class Machine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from autotune.errors import UsageError
@@ -9,7 +11,7 @@ from autotune.knobs.knob import LEVELS
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, TimedOut
 from autotune.tuning.options import Options
-from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.simulation.simulator import context, inventory
 
 MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)
@@ -62,9 +64,12 @@ def test_the_step_and_the_training_ahead_decide(
     assert Options(train_seconds=train_seconds).seconds(outcome) == expected
 
 
-def test_a_limit_of_memory_is_positive() -> None:
-    with pytest.raises(UsageError, match="--max-memory 0: must be a positive number of bytes"):
-        Options(max_memory=0)
+@pytest.mark.parametrize(
+    ("option", "said"), [({"max_memory": 0}, "--max-memory 0"), ({"sampler": "tpee"}, "--sampler tpee: .*tpe")]
+)
+def test_what_cannot_work_is_refused_at_once(option: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Options(**option)
 
 
 def test_what_the_user_says_is_final() -> None:

@@ -21,8 +21,8 @@ from autotune.stats.proof import IDENTITY, Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
-from benchmarks.simulation.simulator import context, inventory
 from tests.doubles.fake_bench import completed, empty
+from tests.doubles.simulation.simulator import context, inventory
 
 MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)

@@ -24,7 +24,6 @@ from autotune.stats.proof import ANALYSES, BASELINE, compare
 from autotune.tuning.result import partial_answers, proven_answers
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
-from benchmarks.simulation import machines
 from tests.doubles.fake_bench import (
     FAST,
     FASTER,
@@ -46,6 +45,7 @@ from tests.doubles.fake_bench import (
     speeds,
     wandering,
 )
+from tests.doubles.simulation import machines
 
 NO_GAIN: dict[str, tuple[Rate, tuple[float, float, float]]] = {
     "default is best": (MACHINE.rate, (0.03, 0.02, 0.05)),
@@ -108,7 +108,7 @@ class TestAnswers:
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
 
-        def search(space: Space, start: Settings, thorough: bool) -> Listed:
+        def search(space: Space, start: Settings, thorough: bool, history: Sequence[Trial]) -> Listed:
             starts[space.level] = start
             return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
 
@@ -118,7 +118,7 @@ class TestAnswers:
     def test_what_time_is_left_is_searched_thoroughly(self) -> None:
         asked = []
 
-        def search(space: Space, start: Settings, thorough: bool) -> Listed:
+        def search(space: Space, start: Settings, thorough: bool, history: Sequence[Trial]) -> Listed:
             asked.append((space.level, thorough))
             return Listed([])
 

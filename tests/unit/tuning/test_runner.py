@@ -16,7 +16,7 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Allocator
 from autotune.trial.paths import StudyPaths
 from autotune.tuning.runner import interrupt_on_signals, start_environment
-from benchmarks.simulation.simulator import inventory
+from tests.doubles.simulation.simulator import inventory
 
 MACHINE = inventory(4, 4)
 TCMALLOC = "/usr/lib/libtcmalloc.so.4"

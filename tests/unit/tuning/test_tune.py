@@ -27,8 +27,8 @@ from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
 from autotune.tuning import machine, run, runner
 from autotune.tuning.options import Options
-from benchmarks.simulation.simulator import context, inventory
 from tests.doubles.fake_bench import FakeBench, completed
+from tests.doubles.simulation.simulator import context, inventory
 
 MACHINE = inventory(4, 4)
 CONTEXT = context(MACHINE, 32)
@@ -223,7 +223,8 @@ class TestRun:
         assert profiles.read(found.path).level("safe").settings == OWN
         assert not found.profile.evidence.partial
 
-    def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path) -> None:
+    @pytest.mark.parametrize("sampler", [None, "random"])
+    def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path, sampler: str | None) -> None:
         seen: list[Settings] = []
 
         def fate(settings: Settings) -> Outcome:
@@ -233,7 +234,7 @@ class TestRun:
             return completed(100.0)
 
         world.fate = staticmethod(fate)
-        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", sampler=sampler)
         with pytest.raises(Interrupted):
             run.run(TARGET, options)
         finished, seen[:] = seen[:2], []

@@ -2,6 +2,4 @@
 
 simulator   a machine as a formula: exact rates, and trials of it with noise, drift and a price in seconds
 machines    the simulated machines that search methods are judged on
-recorded    a machine as ``autotune probe --json`` printed it
-profiles    small valid profiles
 """

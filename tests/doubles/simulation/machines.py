@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from autotune.knobs.settings import Settings
-from benchmarks.simulation.simulator import GIB, Machine, Work, context, inventory
+from tests.doubles.simulation.simulator import GIB, Machine, Work, context, inventory
 
 
 def mlp() -> Machine:
@@ -136,33 +132,3 @@ def default_best() -> Machine:
 
 
 SMALL = (mlp, images, conv, transformer, embedding)
-
-
-def anywhere(seed: int) -> Machine:
-    """A random task on two cores: every effect drawn from a range seen in practice, many of them absent."""
-    rng = np.random.default_rng(seed)
-
-    def between(low: float, high: float) -> float:
-        return float(math.exp(rng.uniform(math.log(low), math.log(high))))
-
-    step = between(2e-3, 0.3)
-    batch = int(2 ** rng.integers(4, 9))
-    gains: dict[tuple[str, Any], float] = {
-        ("channels_last", True): between(0.7, 1.6),
-        ("channels_last", "bf16"): between(0.8, 1.5),
-        ("precision", "bf16"): between(0.4, 2.2),
-        ("optimizer_impl", "foreach"): between(0.7, 1.5),
-        ("optimizer_impl", "fused"): between(0.8, 4.0),
-        ("allocator", "jemalloc"): between(0.96, 1.12),
-        ("interop_threads", 1): between(0.97, 1.03),
-    }
-    work = Work(
-        step / batch,
-        overhead=step * between(0.001, 0.5),
-        update=step * between(0.005, 0.6),
-        load=step / batch * between(0.01, 3.0),
-        contention=between(0.05, 1.2),
-        exchange=step * between(0.01, 0.4),
-        gains=gains,
-    )
-    return Machine(f"anywhere-{seed}", context(inventory(), batch, convolutions=bool(rng.integers(2))), work)
