@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autotune.knobs.change import Change, Training
+from autotune.knobs.level import SAFE, Level
 from autotune.knobs.task_facts import MemoryUse, TaskFacts
 from autotune.probes.facts import Inventory
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-LEVELS = ("safe", "amp", "max")
-"""Each level includes the ones before it."""
 SERVER_SECONDS = 3.0
 """Until a fresh Python has imported torch and the task."""
 MORE, LESS = "more", "less"
@@ -31,11 +30,6 @@ Chosen: TypeAlias = Any
 """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
 Choices = dict[Any, str | None]
 """Values of a knob in the order in which they are tried, each with the reason if it is not offered."""
-
-
-def includes(level: str, other: str) -> bool:
-    """Return True if ``level`` allows everything that ``other`` allows."""
-    return LEVELS.index(level) >= LEVELS.index(other)
 
 
 def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
@@ -201,7 +195,7 @@ class Knob:
     choices: Callable[[Context], Choices]
     why: Mapping[Any, str]
     plain: Callable[[Plan], str]
-    level: str = "safe"
+    level: Level = SAFE
     applied: str = "start"
     devices: tuple[str, ...] = ("cpu", "cuda")
     applies: Callable[[Chosen], bool] = lambda _settings: True

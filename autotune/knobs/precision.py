@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import TRACKING, Chosen, Context, Knob, Word, unless
+from autotune.knobs.level import AMP
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
 
@@ -346,7 +347,7 @@ PLAIN = {
 PRECISION = Knob(
     name="precision",
     words="{}",
-    level="amp",
+    level=AMP,
     kind=Word(tuple(PRECISIONS)),
     neutral="fp32",
     applied="model",
@@ -396,7 +397,7 @@ def _set_products(value: str, _model: nn.Module, training: Training) -> Change |
 
 MATMUL_PRECISION = Knob(
     name="matmul_precision",
-    level="amp",
+    level=AMP,
     kind=Word(("highest", "medium")),
     neutral="highest",
     choices=lambda context: unless(_why_not_faster("bf16", context.inventory, "cpu"), "highest", "medium"),

@@ -9,7 +9,8 @@ from typing import Any
 from autotune.errors import ContractError, UsageError, did_you_mean
 from autotune.knobs.backend import USUAL_BACKEND, why_not_usable
 from autotune.knobs.constraints import crowding
-from autotune.knobs.knob import Word, includes
+from autotune.knobs.knob import Word
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
@@ -107,8 +108,8 @@ def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str |
             raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
         if name in only:
             raise UsageError(f"--fix {name}={value} --only {name}: a fixed knob cannot move; give one of the two")
-        first = BY_NAME[name].level
-        if level is not None and not includes(level, first) and value != BY_NAME[name].neutral:
+        first = BY_NAME[name].level.name
+        if level in LEVELS[first].below and value != BY_NAME[name].neutral:
             raise UsageError(
                 f"--fix {name}={value} --level {level}: {name} moves from level {first} on; give --level {first}"
             )

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from autotune.errors import UsageError, did_you_mean
-from autotune.knobs.knob import LEVELS, Knob, progress
+from autotune.knobs.knob import Knob, progress
+from autotune.knobs.level import AMP, LEVELS
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
@@ -51,7 +52,6 @@ KnobName = Annotated[str, one_of(KNOB_NAMES, "a knob")]
 Key = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,31}", "a lower-case word")]
 Level = Annotated[str, one_of(LEVELS)]
 Share = Annotated[float, span(0.5, 0.9999)]
-AllLevels = Limit(lambda found: len(found) == len(LEVELS), f"complete: it has the levels {', '.join(LEVELS)}")
 
 
 def _knob(knob: Knob) -> Any:
@@ -226,13 +226,18 @@ class Profile:
     baseline: Annotated[Knobs, At("baseline", "settings")]
     baseline_rate: Annotated[Rate, At("baseline", "rate")]
     """Items per second."""
-    levels: Annotated[Mapping[Level, LevelResult], AllLevels]
+    levels: Mapping[Level, LevelResult]
+    """Lowest first. A level that did not exist when the profile was written is not there."""
     evidence: Evidence
 
     @property
     def key(self) -> str:
         """Return the machine key."""
         return self.machine.key
+
+    def problem(self) -> str | None:
+        """Return why this is no whole profile; None if it is one."""
+        return None if self.recommended in self.levels else f"levels: the recommended {self.recommended} is missing"
 
     def level(self, name: str | None = None) -> LevelResult:
         """Return the result of level ``name``; the recommended one by default."""
@@ -288,7 +293,7 @@ class Profile:
         """
         own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0
-        if any(BY_NAME[name].level == "amp" for name in own.difference(ours)):
+        if any(BY_NAME[name].level is AMP for name in own.difference(ours)):
             known = self.target.device == "cpu" and rates is not None and rates.fp32_gflops and rates.bf16_gflops
             precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
         ratios = (
