@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch.profiler import profile
 
+from autotune import devices
 from autotune.inspect.step_clock import StackSampler, step_clock
 from autotune.inspect.verdict import KINDS, Bound, Inspection, Part
 from autotune.trial import process_tree
-from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
+from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps
 
 BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
@@ -33,8 +34,6 @@ EXPLAINS = 0.25
 """Computing, or memory traffic, bounds an operator if it takes this share of its time at the machine's rate."""
 FRESH = 2**20
 """For tensors of at least this many bytes, glibc may get memory from the kernel in each step, and give it back."""
-ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
-"""Rows of a matrix product, and bytes of a copy, that measure the machine's rates."""
 OTHERS = ("Optimizer.", "enumerate(DataLoader)")
 """Prefixes of the profiler's names for what the update and the loader call."""
 UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
@@ -190,7 +189,8 @@ def _machine_rates(loop: MeasuredLoop) -> Rates:
     """Measure the machine in a fraction of a second."""
     device = loop.session.device
     kind = torch.bfloat16 if loop.spec.settings.precision == "bf16" else torch.float32
-    rows, count = ROWS[device.type], COPIED[device.type]
+    own = devices.of(device)
+    rows, count = own.rows, own.copied
     matrix = torch.ones(rows, rows, dtype=kind, device=device)
     source, target = (torch.zeros(count, dtype=torch.uint8, device=device) for _ in range(2))
     with _profile() as profiler:
@@ -204,7 +204,7 @@ def _machine_rates(loop: MeasuredLoop) -> Rates:
         for _ in range(TRIES):
             began = time.perf_counter()
             work()
-            synchronize(device)
+            own.synchronize()
             seconds.append(time.perf_counter() - began)
         return min(seconds)
 

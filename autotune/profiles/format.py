@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from autotune import devices
+from autotune.devices import Device
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.knob import Knob, progress
 from autotune.knobs.level import AMP, LEVELS
@@ -191,7 +193,7 @@ class Target:
 
     name: Name
     unit: Name
-    device: Annotated[str, one_of(("cpu", "cuda"))]
+    device: Annotated[str, pattern(r"[a-z]{1,16}(:[0-9]{1,3})?", "a device, such as cpu or cuda:1")]
     parameters: Count
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
@@ -200,6 +202,11 @@ class Target:
     """True if the script was tuned with the variables that torchrun sets, also as one process."""
     compared: Compared = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
+
+    @property
+    def where(self) -> Device:
+        """Return the record of `device`."""
+        return devices.of(self.device)
 
 
 @dataclass(frozen=True)
@@ -294,7 +301,7 @@ class Profile:
         own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0
         if any(BY_NAME[name].level is AMP for name in own.difference(ours)):
-            known = self.target.device == "cpu" and rates is not None and rates.fp32_gflops and rates.bf16_gflops
+            known = self.target.where.on_host and rates is not None and rates.fp32_gflops and rates.bf16_gflops
             precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
         ratios = (
             self._busy(own) / self._busy(ours),
@@ -306,7 +313,7 @@ class Profile:
 
     def _busy(self, settings: Settings) -> int:
         """Return how many GPUs or CPUs ``settings`` keep busy."""
-        if self.target.device == "cuda":
+        if not self.target.where.on_host:
             return settings.processes
         return min(self.machine.threads, settings.processes * settings.threads)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from autotune import devices
+from autotune.devices import CUDA
 from autotune.environment import LEVEL, PROFILE
 from autotune.errors import ProfileError, UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
@@ -143,9 +145,11 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         cpu=processors,
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
-        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
+        gpus=gpu.probe(system) if CUDA.is_available() else (),
         limits=ResourceLimits(None),
-        software=Software(platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda),
+        software=Software(
+            platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda, devices.found().type
+        ),
     )
 
 

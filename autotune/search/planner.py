@@ -88,7 +88,7 @@ class Planner:
             return Proposal(self._start, "baseline")
         if not any(o.rate and o.settings in self._space for o in history):
             return None
-        model = Surrogate(history, Prior(self._space, history), self._space.context.task.device)
+        model = Surrogate(history, Prior(self._space, history), self._space.context.device)
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
@@ -183,7 +183,7 @@ def rank(
         settings = [s for s in settings if s != space.context.baseline]
     if not settings:
         return ()
-    model = model or Surrogate(history, Prior(space, history), space.context.task.device)
+    model = model or Surrogate(history, Prior(space, history), space.context.device)
     order = np.argsort(-model.log_rates(settings), kind="stable")
     return tuple(settings[int(k)] for k in order[:count])
 

@@ -26,8 +26,9 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from autotune import devices
 from autotune.knobs.compile import tensor_shapes
-from autotune.knobs.convolutions import has_image_convolutions
+from autotune.knobs.convolutions import CUDNN_BENCHMARK, has_image_convolutions
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.stated import DEFAULT_BATCH, LOADER_FACTS, no_knob
@@ -164,8 +165,7 @@ def load(path: Path) -> LoadedTask:
         value = getattr(module, part, None)
         if value is not None and not callable(value):
             raise TaskContractError(f"{part} must be a function, got {type(value).__name__}")
-    # Counted through NVML if possible (``PYTORCH_NVML_BASED_CUDA_CHECK``): a context would forbid forking.
-    return LoadedTask(module, path.stem, "cuda" if torch.cuda.device_count() else "cpu")
+    return LoadedTask(module, path.stem, devices.found().type)
 
 
 def warm_lazy_imports() -> None:
@@ -242,7 +242,7 @@ def trained_facts(
 def has_convolutions(model: nn.Module, device: str) -> bool:
     """Return True if a knob acts on the model's convolutions: memory layout on images, cuDNN on volumes too."""
     volumes = any(isinstance(module, nn.Conv3d) for module in model.modules())
-    return has_image_convolutions(model) or (volumes and device == "cuda")
+    return has_image_convolutions(model) or (volumes and not CUDNN_BENCHMARK.idle(devices.of(device)))
 
 
 def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
