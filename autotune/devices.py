@@ -76,21 +76,9 @@ class Device:
 
         torch.accelerator.synchronize(str(self))
 
-    def used_memory(self) -> int:
-        """Return the bytes of this process's tensors; 0 if PyTorch does not count them."""
-        return int(self._ask("memory_allocated", self.index, otherwise=lambda _index: 0))
-
     def peak_memory(self) -> int:
         """Return the most bytes that this process has reserved; 0 if PyTorch does not count them."""
         return int(self._ask("max_memory_reserved", self.index, otherwise=lambda _index: 0))
-
-    def total_memory(self) -> int:
-        """Return the bytes that it has for all processes; 0 if PyTorch does not say. This starts it."""
-        return int(self._ask("mem_get_info", self.index, otherwise=lambda _index: (0, 0))[1])
-
-    def empty_cache(self) -> None:
-        """Give back memory that no tensor needs."""
-        self._ask("empty_cache", otherwise=lambda: None)
 
     def _ask(self, name: str, *arguments: Any, otherwise: Any) -> Any:
         """Call a function of the kind's module in ``torch``, which few modules have all of."""
@@ -110,10 +98,6 @@ class _Cpu(Device):
 
     def synchronize(self) -> None:
         pass
-
-    def used_memory(self) -> int:
-        """Return the bytes of this process's tensors; 0 if PyTorch does not count them."""
-        return int(self._ask("memory_allocated", self.index, otherwise=lambda _index: 0))
 
     def _ask(self, name: str, *arguments: Any, otherwise: Any) -> Any:
         return otherwise(*arguments)
