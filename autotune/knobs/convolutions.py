@@ -106,8 +106,6 @@ def _search_algorithms(_value: bool, _model: nn.Module, training: Training) -> C
 
     if "cudnn_benchmark" in training.started:
         return None
-    if training.device.type != CUDA.type:
-        return Refused("no CUDA device")
     if asks_for_determinism():
         return Refused(DETERMINISTIC)
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
@@ -125,6 +123,7 @@ CUDNN_BENCHMARK = Knob(
     spread=0.08,
     gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
     keeps=ROUNDING,
+    start=lambda _value, training: None if training.device.type == CUDA.type else Refused("no CUDA device"),
     on_model=_search_algorithms,
     plain=lambda _plan: "torch.backends.cudnn.benchmark = True",
 )

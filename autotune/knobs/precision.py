@@ -43,7 +43,7 @@ def _why_not_faster(precision: str, inventory: Inventory, device: Device) -> str
     if precision == "fp32":
         return None
     if precision not in device.precision_gain:
-        return WHY_NOT[precision]
+        return WHY_NOT[precision] if device.on_host else f"nothing is known of it on {device.type}"
     if device.on_host:
         return None if native_bf16(inventory) else "this CPU has no bfloat16 instructions"
     return lacking(inventory, LEAST_CAPABILITY[precision])
