@@ -36,6 +36,7 @@ from autotune.cli_parsing import (
 )
 from autotune.durations import optional_seconds, seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.knobs.level import LEVELS
 from autotune.launch import line
 from autotune.trial.target import Script, Target
 from autotune.version import VERSION
@@ -83,7 +84,7 @@ def tune(
     target: TargetArgument,
     context: typer.Context,
     profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
-    level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
+    level: Annotated[str | None, typer.Option(help=f"The level to recommend: {', '.join(LEVELS)}.")] = None,
     budget: Annotated[str | None, typer.Option(help=BUDGET_HELP, show_default=BUDGET_DEFAULT)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune.errors import UsageError
+from autotune.knobs.level import LEVELS
 from autotune.launch import line
 from autotune.trial.target import is_script
 
@@ -29,7 +30,7 @@ ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as i
 NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
-LevelOption = Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")]
+LevelOption = Annotated[str | None, typer.Option(help=f"One of {', '.join(LEVELS)}; by default the recommended one.")]
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autotune.devices import Device
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS
@@ -32,6 +33,8 @@ MIXED = {"fp32": "no", "tf32": "no", "bf16": "bf16", "fp16": "fp16"}
 """Accelerate's names of precisions."""
 TRAINER_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 """Lightning's."""
+LIGHTNING = {"cuda": "gpu"}
+"""Lightning's names of devices that PyTorch calls otherwise."""
 OPTIM = {
     "default": 'optim="adamw_torch" is AdamW that way; without it Trainer takes the fused one',
     "foreach": "optim has no name for it: Trainer(optimizers=(AdamW(..., foreach=True), None))",
@@ -62,10 +65,10 @@ def exported(path: Path, level: str | None, to: str) -> str:
         *notes,
         *filter(None, [profile.unproven(name), batch_note(profile, profile.levels[name])]),
     ]
-    return text(to, plan_of(settings, profile.target.device, inventory), head)
+    return text(to, plan_of(settings, profile.target.where, inventory), head)
 
 
-def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
+def plan_of(settings: Settings, device: Device, inventory: Inventory) -> Plan:
     """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
     row = BACKENDS[settings.backend] if settings.backend else None
     torchrun_backend = "gloo" if row is not None and row.module else settings.backend
@@ -146,7 +149,7 @@ def _accelerate(plan: Plan) -> Text:
     """Write Accelerate's configuration. Several processes on CPUs need torchrun, and variables in its place."""
     settings, mixed = plan.settings, MIXED[plan.settings.precision]
     knobs = (*VARIABLES, "processes", "compile", *(["precision"] if settings.precision != "tf32" else []))
-    if plan.device == "cpu" and settings.processes > 1:
+    if plan.device.on_host and settings.processes > 1:
         variables = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": mixed}
         if settings.compile != "off":
             variables |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR", "ACCELERATE_DYNAMO_MODE": settings.compile}
@@ -165,7 +168,7 @@ def _accelerate(plan: Plan) -> Text:
         "main_training_function: main",
         f"distributed_type: '{'NO' if settings.processes == 1 else 'MULTI_GPU'}'",
         f"num_processes: {settings.processes}",
-        f"use_cpu: {str(plan.device == 'cpu').lower()}",
+        f"use_cpu: {str(plan.device.on_host).lower()}",
         *(dynamo if settings.compile != "off" else []),
         f"mixed_precision: '{mixed}'",
     ]
@@ -174,7 +177,7 @@ def _accelerate(plan: Plan) -> Text:
 
 def _lightning(plan: Plan) -> Text:
     settings, trainer = plan.settings, list[str]()
-    trainer += [f'accelerator="{"gpu" if plan.device == "cuda" else "cpu"}"', f"devices={settings.processes}"]
+    trainer += [f'accelerator="{LIGHTNING.get(plan.device.type, plan.device.type)}"', f"devices={settings.processes}"]
     if settings.backend is not None:
         trainer.append(f'strategy=DDPStrategy(process_group_backend="{plan.torchrun_backend}")')
     if settings.cudnn_benchmark:
@@ -211,7 +214,7 @@ def _transformers(plan: Plan) -> Text:
     loader = {own.get(name, f"dataloader_{name}"): value for name, value in _loader(settings).items()}
     arguments = [
         'output_dir="output"',
-        *(["use_cpu=True"] if plan.device == "cpu" else []),
+        *(["use_cpu=True"] if plan.device.on_host else []),
         *([f'ddp_backend="{plan.torchrun_backend}"'] if settings.backend is not None else []),
         *(f"{name}={value!r}" for name, value in loader.items()),
         *(['optim="adamw_torch_fused"'] if optim == "fused" else []),

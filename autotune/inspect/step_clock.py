@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from autotune import devices
 from autotune.inspect.verdict import CLOCKED, Part, Place
 from autotune.knobs.change import replace
 from autotune.trial.child.beside import is_of_library
-from autotune.trial.child.measured_loop import MeasuredLoop, synchronize
+from autotune.trial.child.measured_loop import MeasuredLoop
 
 Counted = contextlib.AbstractContextManager[None]
 NOTHING = contextlib.nullcontext()
@@ -50,7 +51,7 @@ class StepClock:
         self.part: Part | None = Part.LOOP
         self.loading = 0.0
         self.callers: frozenset[CodeType] = frozenset()
-        self._device = device
+        self._device = devices.of(device)
         self._seconds: defaultdict[Part | None, float] = defaultdict(float)
         self._since = time.perf_counter()
         self._outside = Part.LOOP
@@ -70,7 +71,7 @@ class StepClock:
 
     def enter(self, part: Part | None) -> None:
         """Count time for ``part`` from now on."""
-        synchronize(self._device)
+        self._device.synchronize()
         now = time.perf_counter()
         self._seconds[self.part] += now - self._since
         self.part, self._since = part, now

@@ -6,6 +6,7 @@ import ctypes
 import re
 from pathlib import Path
 
+from autotune.devices import CPU
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import SERVER_SECONDS, Choices, Chosen, Context, Knob, Start, Variables, Word, unless
 
@@ -32,7 +33,7 @@ NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 
 
 def _allocator(context: Context) -> Choices:
-    if context.cuda:
+    if not context.device.on_host:
         return unless("the step's memory is on the GPU", "default", "jemalloc")
     found = {"default", *(allocator.name for allocator in context.inventory.software.allocators)}
     return {name: None if name in found else "library not installed" for name in ALLOCATORS}
@@ -153,7 +154,7 @@ MALLOC = Knob(
     choices=lambda context: unless(
         None if context.inventory.software.platform == "linux" else NO_GLIBC, "default", "keep"
     ),
-    devices=("cpu",),
+    devices=(CPU,),
     applies=lambda settings: settings.allocator == "default",
     why={"keep": "freed memory is kept for reuse", "default": "giving memory back is faster here"},
     spread=0.10,

@@ -41,8 +41,6 @@ BACKENDS: dict[str, BackendRow] = {
     )
 }
 """By name. The probes find out if one is usable: it may be missing or broken."""
-USUAL_BACKEND = {"cpu": "gloo", "cuda": "nccl"}
-"""The one that PyTorch's users take, by device."""
 
 
 def why_not_usable(inventory: Inventory, name: str) -> str | None:
@@ -55,7 +53,7 @@ def why_not_usable(inventory: Inventory, name: str) -> str | None:
 
 def _backends(context: Context) -> Choices:
     """Return all that this machine has, the device's usual one first."""
-    usual = USUAL_BACKEND[context.task.device]
+    usual = context.device.backend
     found = [each for each in context.inventory.software.backends if each.name in BACKENDS or not each.usable]
     return {each.name: _why_not_for(each, context) for each in sorted(found, key=lambda each: each.name != usual)}
 
@@ -63,8 +61,9 @@ def _backends(context: Context) -> Choices:
 def _why_not_for(backend: Backend, context: Context) -> str | None:
     if not backend.usable:
         return backend.reason
-    if context.cuda:
-        return None if backend.name == "nccl" else "nccl connects GPUs directly"
+    if not context.device.on_host:
+        usual = context.device.backend
+        return None if backend.name == usual else f"{usual} connects GPUs directly"
     return "not for tensors on the cpu" if backend.name == "nccl" else None
 
 
@@ -99,7 +98,7 @@ def powers_of_two(most: int) -> list[int]:
 def _processes(context: Context) -> Choices:
     budget, task, batch = context.inventory.budget, context.task, context.baseline.global_batch
     own = context.baseline.processes
-    if context.cuda:
+    if not context.device.on_host:
         usable = len(context.inventory.gpus)
         candidates = [count for count in powers_of_two(usable) if count > 1]
     else:
@@ -109,9 +108,9 @@ def _processes(context: Context) -> Choices:
     if task.why_not_several and (candidates or own > 1):
         return unless(task.why_not_several, own, *(count for count in (1, *candidates) if count != own))
     if not candidates:
-        return unless(f"the budget is one {'GPU' if context.cuda else 'CPU'}", 1, 2)
+        return unless(f"the budget is one {'CPU' if context.device.on_host else 'GPU'}", 1, 2)
     if not offered(_backends(context)):
-        return unless(why_not_usable(context.inventory, USUAL_BACKEND[task.device]), 1, *candidates)
+        return unless(why_not_usable(context.inventory, context.device.backend), 1, *candidates)
     divides = f"does not divide the global batch of {batch} equally"
     return {count: divides if batch % count else None for count in (1, *candidates)}
 

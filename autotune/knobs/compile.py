@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune import devices
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import ROUNDING, Context, Knob, Word, unless
 from autotune.knobs.precision import lacking
@@ -47,14 +48,7 @@ COMPILED_FOLDER = "compiled"
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 TRITON_CAPABILITY = (7, 0)
 """Least CUDA compute capability that Triton compiles for."""
-COMPILE_GAIN = {
-    "cpu": {"off": 0.0, "default": 0.08, "reduce-overhead": 0.08, "max-autotune": 0.08},
-    "cuda": {"off": 0.0, "default": 0.25, "reduce-overhead": 0.45, "max-autotune": 0.50},
-}
-"""On GPUs CUDA graphs bring most if kernels are short; timing kernels adds little, and takes minutes."""
-COMPILE_MODES = tuple(COMPILE_GAIN["cpu"])
-FIRST_MODES = {"cpu": ("default",), "cuda": ("reduce-overhead", "default", "max-autotune")}
-"""Modes by device, in the order of what they usually bring for the time that they take."""
+COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 
 
 def _why_not_compiled(context: Context) -> str | None:
@@ -63,7 +57,7 @@ def _why_not_compiled(context: Context) -> str | None:
         return software.compiler_reason or "no C++ compiler found"
     if task.batch_shapes > 1:
         return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
-    if context.cuda:
+    if not context.device.on_host:
         if reason := lacking(context.inventory, TRITON_CAPABILITY):
             return f"Triton {reason}"
         if budget < FIRST_COMPILE_BUDGET_SECONDS:
@@ -123,7 +117,7 @@ class Compiled(Change):
         from autotune.knobs.model_call import Layered
 
         self.model, self.mode = model, mode
-        self.graphs = training.device.type == "cuda" and mode in CUDA_GRAPHS
+        self.graphs = devices.of(training.device).graphs and mode in CUDA_GRAPHS
         self.calls, self.others, self.recompiles = 0, 0, 0
         self._shapes: list[Any] | None = None
         self._failure: str | None = None
@@ -275,7 +269,7 @@ COMPILE = Knob(
     kind=Word(COMPILE_MODES),
     neutral="off",
     applied="model",
-    choices=lambda context: unless(_why_not_compiled(context), "off", *FIRST_MODES[context.task.device]),
+    choices=lambda context: unless(_why_not_compiled(context), "off", *context.device.compile_gain),
     adapted=_compile_fitted,
     why={
         "default": "fused kernels after a slower start",
@@ -284,7 +278,7 @@ COMPILE = Knob(
         "off": "compiling did not pay back",
     },
     spread=0.15,
-    gain=lambda settings, context: COMPILE_GAIN[context.task.device][settings.compile],
+    gain=lambda settings, context: context.device.compile_gain.get(settings.compile, 0.0),
     changes_memory=True,
     keeps=ROUNDING,
     start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),

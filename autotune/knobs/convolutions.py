@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from autotune.devices import CUDA
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import FLAG, ROUNDING, Context, Knob, unless
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SEEN_BY = ("forward", "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """Attributes of a layer by which other code than its class sees a call."""
+DETERMINISTIC = "deterministic algorithms are switched on"
 
 
 @functools.cache
@@ -148,7 +150,7 @@ CHANNELS_LAST = Knob(
     why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
     spread=0.20,
     gain=lambda settings, context: (
-        settings.channels_last * (0.02 if context.cuda and settings.precision in ("fp32", "tf32") else 0.10)
+        settings.channels_last * (0.10 if context.device.on_host or settings.precision in ("bf16", "fp16") else 0.02)
     ),
     changes_memory=True,
     keeps=ROUNDING,
@@ -164,16 +166,24 @@ def _why_not_timed(context: Context) -> str | None:
     return "sample shapes vary: every new shape would be benchmarked again" if varies else None
 
 
-def _start_cudnn(_value: bool, training: Training) -> Change | None:
-    """Set it; never in deterministic mode, which the user chose."""
+def asks_for_determinism() -> bool:
+    """Return True if this process wants algorithms that compute the same each time."""
     import torch
 
-    if training.device.type != "cuda":
-        return Refused("no CUDA device")
-    if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
-        return Refused("deterministic algorithms are switched on")
+    return torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic
+
+
+def _search_algorithms(_value: bool, _model: nn.Module, training: Training) -> Change | None:
+    """Set it once, when training begins: a script has set its own switches by then, and determinism is kept."""
+    import torch
+
+    if "cudnn_benchmark" in training.started:
+        return None
+    if asks_for_determinism():
+        return Refused(DETERMINISTIC)
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
-    return Change(lambda: setattr(torch.backends.cudnn, "benchmark", before))
+    training.started["cudnn_benchmark"] = Change(lambda: setattr(torch.backends.cudnn, "benchmark", before))
+    return training.started["cudnn_benchmark"]
 
 
 CUDNN_BENCHMARK = Knob(
@@ -181,11 +191,12 @@ CUDNN_BENCHMARK = Knob(
     kind=FLAG,
     neutral=False,
     choices=lambda context: unless(_why_not_timed(context), False, True),
-    devices=("cuda",),
+    devices=(CUDA,),
     why={True: "cuDNN keeps its fastest algorithms", False: "timing algorithms did not pay back"},
     spread=0.08,
     gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
     keeps=ROUNDING,
-    start=_start_cudnn,
+    start=lambda _value, training: None if training.device.type == CUDA.type else Refused("no CUDA device"),
+    on_model=_search_algorithms,
     plain=lambda _plan: "torch.backends.cudnn.benchmark = True",
 )

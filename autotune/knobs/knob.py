@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from autotune import devices
+from autotune.devices import CPU, Device
 from autotune.knobs.change import Change, Training
+from autotune.knobs.level import SAFE, Level
 from autotune.knobs.task_facts import MemoryUse, TaskFacts
 from autotune.probes.facts import Inventory
 
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-LEVELS = ("safe", "amp", "max")
-"""Each level includes the ones before it."""
 SERVER_SECONDS = 3.0
 """Until a fresh Python has imported torch and the task."""
 MORE, LESS = "more", "less"
@@ -31,11 +32,6 @@ Chosen: TypeAlias = Any
 """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
 Choices = dict[Any, str | None]
 """Values of a knob in the order in which they are tried, each with the reason if it is not offered."""
-
-
-def includes(level: str, other: str) -> bool:
-    """Return True if ``level`` allows everything that ``other`` allows."""
-    return LEVELS.index(level) >= LEVELS.index(other)
 
 
 def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
@@ -79,9 +75,9 @@ class Context:
         return progress(settings.global_batch / self.baseline.global_batch, self.noise_scale)
 
     @property
-    def cuda(self) -> bool:
-        """Return True if trials run on a CUDA device."""
-        return self.task.device == "cuda"
+    def device(self) -> Device:
+        """Return the device that trials run on."""
+        return devices.of(self.task.device)
 
 
 def progress(factor: float, noise_scale: float | None) -> float:
@@ -99,7 +95,7 @@ class Plan:
 
     Attributes:
         settings: fitted to this machine.
-        device: ``cpu`` or ``cuda``.
+        device: that is trained on.
         gpus: how many are visible here.
         environment: variables that each process starts with, those of the libraries included.
         missing: why a knob could not be put into the environment, by knob.
@@ -109,7 +105,7 @@ class Plan:
     """
 
     settings: Chosen
-    device: str = "cpu"
+    device: Device = CPU
     gpus: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -211,7 +207,7 @@ class Knob:
         choices: values on this machine for this task; see `reasons`.
         why: why a new value helps, in at most 40 characters, by value or by `MORE` and `LESS`.
         plain: how plain PyTorch expresses the value: a line of code, or what to do.
-        devices: kinds of device that it concerns; elsewhere it is neutral.
+        devices: kinds of device that it concerns, all if empty; elsewhere it is neutral.
         applies: whether the knob does anything beside the other settings.
         usual: PyTorch's own value if the knob applies and ``neutral`` is None.
         pytorch_default: PyTorch's own value on a machine, if that is not ``neutral``.
@@ -242,9 +238,9 @@ class Knob:
     choices: Callable[[Context], Choices]
     why: Mapping[Any, str]
     plain: Callable[[Plan], str]
-    level: str = "safe"
+    level: Level = SAFE
     applied: str = "start"
-    devices: tuple[str, ...] = ("cpu", "cuda")
+    devices: tuple[Device, ...] = ()
     applies: Callable[[Chosen], bool] = lambda _settings: True
     usual: Any = None
     pytorch_default: Callable[[Inventory], Any] | None = None
@@ -277,15 +273,16 @@ class Knob:
             return None
         return self.kind.why_not(value)
 
-    def idle(self, device: str) -> str | None:
+    def idle(self, device: Device) -> str | None:
         """Return why the knob does nothing on ``device``, or None."""
-        where = "beside" if device == "cuda" else "without"
-        return None if device in self.devices else f"it does nothing {where} a GPU"
+        where = "without" if device.on_host else "beside"
+        concerned = not self.devices or device.type in (each.type for each in self.devices)
+        return None if concerned else f"it does nothing {where} a GPU"
 
     def reasons(self, context: Context) -> Choices:
         """Return `choices`, and the reasons of the device and of the task against each value."""
         task, own = context.task, getattr(context.baseline, self.name)
-        idle = self.idle(task.device)
+        idle = self.idle(context.device)
         return {
             value: (idle if value != self.neutral else None) or task.why_left_out(self.name, value, own) or reason
             for value, reason in self.choices(context).items()
@@ -297,7 +294,7 @@ class Knob:
 
     def on_machine(self, value: Any, inventory: Inventory) -> Any:
         """Return ``value``, or what this machine's devices can do instead."""
-        if ("cuda" if inventory.gpus else "cpu") not in self.devices:
+        if self.idle(inventory.device):
             return self.neutral
         return self.adapted(value, inventory)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.devices import CUDA
 from autotune.knobs.backend import powers_of_two
 from autotune.knobs.change import Refused, Training
 from autotune.knobs.knob import FLAG, LESS, MORE, ROUNDING, Choices, Chosen, Context, Count, Knob, Plan, Word, unless
@@ -74,8 +75,8 @@ PREFETCH_FACTOR = Knob(
 
 def _why_not_forked(context: Context) -> str | None:
     software = context.inventory.software
-    if context.cuda:
-        return "a process that uses CUDA should not be forked"
+    if not context.device.on_host:
+        return f"a process that uses {context.device.type.upper()} should not be forked"
     if software.start_method == "fork":
         return "it is the default here"
     return None if software.platform == "linux" else f"not safe on {software.platform}"
@@ -108,13 +109,13 @@ PIN_MEMORY = Knob(
     neutral=False,
     applied="loader",
     choices=lambda _context: dict.fromkeys((False, True)),
-    devices=("cuda",),
+    devices=(CUDA,),
     why={True: "copies to the GPU overlap computation", False: "page-locking cost more than it saved"},
     spread=0.06,
     gain=lambda settings, _context: 0.03 * settings.pin_memory,
-    start=lambda _value, training: Refused(IDLE_PINNING) if training.device.type == "cpu" else None,
+    start=lambda _value, training: Refused(IDLE_PINNING) if training.device.type != CUDA.type else None,
     on_loader=lambda settings, _loader, training: (
-        {} if training.device.type == "cpu" else {"pin_memory": settings.pin_memory}
+        {} if training.device.type != CUDA.type else {"pin_memory": settings.pin_memory}
     ),
     plain=lambda plan: f"DataLoader(..., pin_memory={plan.settings.pin_memory!r})",
 )

@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import log
 from typing import TYPE_CHECKING, Any
 
+from autotune import devices
+from autotune.devices import CPU, Device
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import TRACKING, Chosen, Context, Knob, Word, unless
+from autotune.knobs.level import AMP
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
 
@@ -29,29 +32,26 @@ BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
 LEAST_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}
 """CUDA compute capability from which a precision is faster than fp32."""
-WHY_NOT_ON_CPUS = {"tf32": "no CUDA device", "fp16": "slow on CPUs, and gradient scaling is for accelerators"}
+WHY_NOT = {"tf32": "no CUDA device", "fp16": "slow on CPUs, and gradient scaling is for accelerators"}
+"""Why a precision is not for other devices."""
 MATRIX_SHARE = 0.5
 """Of a step's time, what matrix products take: the rest gains nothing from a lower precision."""
-PRECISION_GAIN = {
-    "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
-    "cuda": {"fp32": 0.0, "tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
-}
 
 
-def _why_not_faster(precision: str, inventory: Inventory, device: str) -> str | None:
+def _why_not_faster(precision: str, inventory: Inventory, device: Device) -> str | None:
     """Return why a precision cannot be faster than fp32 on ``device``, or None."""
     if precision == "fp32":
         return None
-    if device == "cuda":
-        return lacking(inventory, LEAST_CAPABILITY[precision])
-    if precision == "bf16":
+    if precision not in device.precision_gain:
+        return WHY_NOT[precision] if device.on_host else f"nothing is known of it on {device.type}"
+    if device.on_host:
         return None if native_bf16(inventory) else "this CPU has no bfloat16 instructions"
-    return WHY_NOT_ON_CPUS[precision]
+    return lacking(inventory, LEAST_CAPABILITY[precision])
 
 
 def lacking(inventory: Inventory, least: tuple[int, int]) -> str | None:
-    """Return what the least able GPU lacks if it must have the CUDA compute capability ``least``, or None."""
-    own = min((gpu.capability for gpu in inventory.gpus), default=(0, 0))
+    """Return what the least able GPU lacks of the CUDA compute capability ``least``; None if nothing, or not known."""
+    own = min((gpu.capability for gpu in inventory.gpus), default=least)
     return None if own >= least else f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
 
 
@@ -62,7 +62,7 @@ def native_bf16(inventory: Inventory) -> bool:
 
 def _precision_fitted(precision: str, inventory: Inventory) -> str:
     """Return a slower precision that works: fp16 in place of bf16 would need a scaler, which was not measured."""
-    slow = _why_not_faster(precision, inventory, "cuda" if inventory.gpus else "cpu")
+    slow = _why_not_faster(precision, inventory, inventory.device)
     return "fp32" if slow else precision
 
 
@@ -71,7 +71,7 @@ def _precision_gain(settings: Chosen, context: Context) -> float:
     precision, gflops = settings.precision, context.gflops
     if precision in gflops and gflops.get("fp32", 0.0) > 0:
         return MATRIX_SHARE * log(gflops[precision] / gflops["fp32"])
-    return PRECISION_GAIN[context.task.device][precision]
+    return context.device.precision_gain.get(precision, 0.0)
 
 
 class Precision(Change):
@@ -136,6 +136,16 @@ class _Tf32(Precision):
                 warnings.simplefilter("ignore")  # the old switch announces its successor, which came with 2.9
                 torch.set_float32_matmul_precision("high")
         cudnn.allow_tf32 = True
+
+
+def asks_for_tf32() -> bool:
+    """Return True if this process multiplies in TF32 by switches of its own, old or new."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 class _Bf16(Precision):
@@ -334,8 +344,8 @@ PRECISIONS: dict[str, type[Precision]] = {"fp32": Precision, "tf32": _Tf32, "bf1
 
 
 def _start(value: str, training: Training) -> Change:
-    reason = WHY_NOT_ON_CPUS.get(value) if training.device.type == "cpu" else None
-    return PRECISIONS[value](training.device) if reason is None else Refused(reason)
+    known = value in devices.of(training.device).precision_gain
+    return PRECISIONS[value](training.device) if known else Refused(WHY_NOT[value])
 
 
 def of(training: Training) -> Precision:
@@ -355,13 +365,11 @@ PLAIN = {
 PRECISION = Knob(
     name="precision",
     words="{}",
-    level="amp",
+    level=AMP,
     kind=Word(tuple(PRECISIONS)),
     neutral="fp32",
     applied="model",
-    choices=lambda context: {
-        name: _why_not_faster(name, context.inventory, context.task.device) for name in PRECISIONS
-    },
+    choices=lambda context: {name: _why_not_faster(name, context.inventory, context.device) for name in PRECISIONS},
     adapted=_precision_fitted,
     why={
         "bf16": "faster products; losses track fp32",
@@ -377,7 +385,7 @@ PRECISION = Knob(
     start=_start,
     on_model=lambda _value, model, training: of(training).on_model(model),
     on_optimizer=lambda _value, optimizer, training: of(training).on_optimizer(optimizer),
-    plain=lambda plan: PLAIN[plan.settings.precision].format(device=plan.device),
+    plain=lambda plan: PLAIN[plan.settings.precision].format(device=plan.device.type),
 )
 
 
@@ -390,7 +398,7 @@ def _set_products(value: str, _model: nn.Module, training: Training) -> Change |
 
     if "matmul_precision" in training.started:
         return None
-    if training.device.type != "cpu":
+    if training.device.type != CPU.type:
         return Refused("it is for CPUs")
     try:
         own = torch.get_float32_matmul_precision()
@@ -405,17 +413,17 @@ def _set_products(value: str, _model: nn.Module, training: Training) -> Change |
 
 MATMUL_PRECISION = Knob(
     name="matmul_precision",
-    level="amp",
+    level=AMP,
     kind=Word(("highest", "medium")),
     neutral="highest",
-    choices=lambda context: unless(_why_not_faster("bf16", context.inventory, "cpu"), "highest", "medium"),
-    devices=("cpu",),
+    choices=lambda context: unless(_why_not_faster("bf16", context.inventory, CPU), "highest", "medium"),
+    devices=(CPU,),
     applies=lambda settings: settings.precision == "fp32",
     adapted=lambda value, inventory: value if native_bf16(inventory) else "highest",
     why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
     loss_tolerance={"medium": 0.05},
     spread=0.20,
-    gain=lambda settings, _context: PRECISION_GAIN["cpu"]["bf16"] * (settings.matmul_precision == "medium"),
+    gain=lambda settings, _context: CPU.precision_gain["bf16"] * (settings.matmul_precision == "medium"),
     keeps=TRACKING,
     on_model=_set_products,
     plain=lambda plan: f'torch.set_float32_matmul_precision("{plan.settings.matmul_precision}")',

@@ -14,7 +14,8 @@ from typing import Any
 
 from autotune.knobs import binding, constraints
 from autotune.knobs.backend import powers_of_two
-from autotune.knobs.knob import Context, includes, offered
+from autotune.knobs.knob import Context, offered
+from autotune.knobs.level import LEVELS
 from autotune.knobs.loader import batch_shares
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import LeftOut
@@ -174,10 +175,10 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
 
     Args:
         context: machine, task and baseline.
-        level: ``safe``, ``amp`` or ``max``.
+        level: one of `LEVELS`.
         fixed: values the user fixes with ``--fix``; they override the choices from the knob's own level on.
     """
-    held = {name: value for name, value in (fixed or {}).items() if includes(level, BY_NAME[name].level)}
+    held = {name: value for name, value in (fixed or {}).items() if LEVELS[level].includes(BY_NAME[name].level)}
     values: dict[str, tuple[Any, ...]] = {}
     left_out: list[LeftOut] = []
     for knob in KNOBS:
@@ -185,7 +186,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
         tried = offered(reasons)
         if knob.name in held:
             tried = (held[knob.name],)
-        elif not includes(level, knob.level):
+        elif not LEVELS[level].includes(knob.level):
             tried = (own,)
         elif own is not None and own not in tried:
             tried = tuple(sorted((*tried, own))) if knob.ordinal else (*tried, own)
@@ -195,7 +196,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
             for value, why in reasons.items()
             if why is not None and value != held.get(knob.name)
         ]
-    own_batch = level != "max" or any(each.knob == "batch_size" for each in context.task.left_out)
+    own_batch = not LEVELS[level].any_batch or any(each.knob == "batch_size" for each in context.task.left_out)
     most = MAX_BATCH_FACTOR if "batch_size" in held else _most_batches(context)
     batches = (context.baseline.global_batch,) if own_batch else _global_batches(context, most)
     if not own_batch and "batch_size" not in held:

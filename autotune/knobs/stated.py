@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from autotune import devices
 from autotune.errors import ContractError, UsageError, did_you_mean
-from autotune.knobs.backend import USUAL_BACKEND, why_not_usable
+from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import crowding
-from autotune.knobs.knob import Word, includes
+from autotune.knobs.knob import Word
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
@@ -47,9 +49,10 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
         )
     defaults = {knob.name: knob.pytorch_default(inventory) for knob in KNOBS if knob.pytorch_default is not None}
     defaults["threads"] = max(1, defaults["threads"] // processes)
-    current = {name: value for name, value in current.items() if task.device in BY_NAME[name].devices}
+    device = devices.of(task.device)
+    current = {name: value for name, value in current.items() if not BY_NAME[name].idle(device)}
     if processes > 1:
-        defaults["backend"] = USUAL_BACKEND[task.device]
+        defaults["backend"] = device.backend
     return Settings(**(defaults | current), batch_size=batch // processes)
 
 
@@ -118,8 +121,8 @@ def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str |
             raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
         if name in only:
             raise UsageError(f"--fix {name}={value} --only {name}: a fixed knob cannot move; give one of the two")
-        first = BY_NAME[name].level
-        if level is not None and not includes(level, first) and value != BY_NAME[name].neutral:
+        first = BY_NAME[name].level.name
+        if level in LEVELS[first].below and value != BY_NAME[name].neutral:
             raise UsageError(
                 f"--fix {name}={value} --level {level}: {name} moves from level {first} on; give --level {first}"
             )
@@ -154,7 +157,7 @@ def _why_not_here(inventory: Inventory, name: str, value: Any) -> str | None:
     knob, software = BY_NAME[name], inventory.software
     if value == knob.neutral:
         return None
-    if idle := knob.idle("cuda" if inventory.gpus else "cpu"):
+    if idle := knob.idle(inventory.device):
         return idle
     if name == "backend" and software.backends:
         return why_not_usable(inventory, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from autotune.devices import CPU
 from autotune.knobs.backend import offered_processes, powers_of_two
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import (
@@ -150,7 +151,7 @@ OMP_WAIT = Knob(
     neutral="default",
     applied="launch",
     choices=lambda context: unless(_why_not_passive(context), "default", "passive"),
-    devices=("cpu",),
+    devices=(CPU,),
     applies=lambda settings: settings.threads > 1,
     why={"passive": "threads sleep beside other processes", "default": "threads that spin go on sooner"},
     spread=0.3,

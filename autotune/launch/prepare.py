@@ -56,7 +56,7 @@ class StartOptions:
 
     Attributes:
         profile: the profile; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.
-        level: ``safe``, ``amp`` or ``max``; ``AUTOTUNE_LEVEL`` or the recommended one if None.
+        level: one of `LEVELS`; ``AUTOTUNE_LEVEL`` or the recommended one if None.
         task: whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
     """

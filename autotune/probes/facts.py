@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from autotune import devices
+from autotune.devices import CUDA, Device
+
 
 @dataclass(frozen=True)
 class LogicalCpu:
@@ -98,6 +101,7 @@ class Gpu:
     index: int
     name: str
     memory_total: int
+    """0 if the driver does not say."""
     memory_free: int
     capability: tuple[int, int]
     mig: bool
@@ -147,6 +151,8 @@ class Software:
     """``linux`` or ``darwin``."""
     torch: str | None = None
     cuda: str | None = None
+    accelerator: str = "cpu"
+    """What PyTorch trains on here if nobody chooses."""
     compiler: str | None = None
     """C++ compiler that TorchInductor could use."""
     compiler_reason: str | None = None
@@ -173,3 +179,8 @@ class Inventory:
     limits: ResourceLimits
     software: Software
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def device(self) -> Device:
+        """Return the kind of device that training takes here if nobody chooses."""
+        return CUDA if self.gpus else devices.of(self.software.accelerator)

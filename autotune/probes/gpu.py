@@ -42,7 +42,7 @@ class Device:
 
 
 def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
-    """Return the GPUs this process may use, in CUDA's order with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+    """Return the GPUs this process may use, in the order of the PCI bus: CUDA's own if they are alike.
 
     ``nvml`` is pynvml or a double of it. Without a driver there is no GPU: an empty tuple. A driver
     that fails raises NVML's own error.
@@ -117,15 +117,15 @@ def _gpu(system: System, nvml: Any, index: int, devices: Sequence[Device]) -> Gp
     is_slice = own.nvml is not own.whole
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(own.whole)
     # The second version keeps the driver's reserve apart from what programs use.
-    memory = nvml.nvmlDeviceGetMemoryInfo(own.nvml, nvml.nvmlMemory_v2)
+    memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", own.nvml, nvml.nvmlMemory_v2)
     processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", own.nvml) or ()
     throttles = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", own.whole) or 0  # this name all drivers know
     others = [] if is_slice else [other for other in devices if other is not own]
     return Gpu(
         index=index,
         name=nvml.nvmlDeviceGetName(own.nvml),
-        memory_total=memory.total,
-        memory_free=memory.free,
+        memory_total=memory.total if memory else 0,
+        memory_free=memory.free if memory else 0,
         capability=(int(major), int(minor)),
         mig=is_slice,
         node=_numa_node(system, nvml, own.whole),

@@ -16,6 +16,8 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from autotune import devices
+
 GEMM_SECONDS = 0.4
 """Time spent per precision; the best multiplication counts, since noise only ever slows."""
 
@@ -45,6 +47,7 @@ def installation() -> dict[str, Any]:
             "compiler_reason": reason,
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
+            "accelerator": devices.found().type,
             "default_threads": torch.get_num_threads(),
             "default_interop_threads": torch.get_num_interop_threads(),
         },

@@ -33,7 +33,7 @@ def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tupl
     settings, cores = profile.levels[level].settings, inventory.budget.cores
     default = profile.machine.cores
     kept = settings.processes == profile.baseline.processes == 1 and settings.threads == profile.baseline.threads
-    if not kept or settings.threads != default or cores <= default or profile.target.device != "cpu":
+    if not kept or settings.threads != default or cores <= default or not profile.target.where.on_host:
         return settings, ()
     own = settings.but(threads=cores)
     return own, changes(settings, own, "tuning left the threads at the default; this is the default here")

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from autotune import devices
+from autotune.devices import Device
 from autotune.errors import UsageError, did_you_mean
-from autotune.knobs.knob import LEVELS, Knob, progress
+from autotune.knobs.knob import Knob, progress
+from autotune.knobs.level import AMP, LEVELS
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
@@ -53,7 +56,6 @@ Level = Annotated[str, one_of(LEVELS)]
 NO_LEVEL = "none"
 """In the place of the recommended level."""
 Share = Annotated[float, span(0.5, 0.9999)]
-AllLevels = Limit(lambda found: len(found) == len(LEVELS), f"complete: it has the levels {', '.join(LEVELS)}")
 
 
 def _knob(knob: Knob) -> Any:
@@ -193,7 +195,7 @@ class Target:
 
     name: Name
     unit: Name
-    device: Annotated[str, one_of(("cpu", "cuda"))]
+    device: Annotated[str, pattern(r"[a-z]{1,16}(:[0-9]{1,3})?", "a device, such as cpu or cuda:1")]
     parameters: Count
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
@@ -202,6 +204,11 @@ class Target:
     """True if the script was tuned with the variables that torchrun sets, also as one process."""
     compared: Compared = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
+
+    @property
+    def where(self) -> Device:
+        """Return the record of `device`."""
+        return devices.of(self.device)
 
 
 @dataclass(frozen=True)
@@ -229,7 +236,8 @@ class Profile:
     baseline: Annotated[Knobs, At("baseline", "settings")]
     baseline_rate: Annotated[Rate, At("baseline", "rate")]
     """Items per second."""
-    levels: Annotated[Mapping[Level, LevelResult], AllLevels]
+    levels: Mapping[Level, LevelResult]
+    """Lowest first. A level that did not exist when the profile was written is not there."""
     evidence: Evidence
 
     @property
@@ -240,7 +248,12 @@ class Profile:
     @property
     def default_level(self) -> str:
         """Return the recommended level; if none is, the lowest, which has the user's own settings then."""
-        return LEVELS[0] if self.recommended == NO_LEVEL else self.recommended
+        return next(iter(self.levels)) if self.recommended == NO_LEVEL else self.recommended
+
+    def problem(self) -> str | None:
+        """Return why this is no whole profile; None if it is one."""
+        known = self.recommended in (NO_LEVEL, *self.levels)
+        return None if known and self.levels else f"levels: the recommended {self.recommended} is missing"
 
     def level(self, name: str | None = None) -> LevelResult:
         """Return the result of level ``name``; that of the `default_level` if None."""
@@ -296,8 +309,8 @@ class Profile:
         """
         own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0
-        if any(BY_NAME[name].level == "amp" for name in own.difference(ours)):
-            known = self.target.device == "cpu" and rates is not None and rates.fp32_gflops and rates.bf16_gflops
+        if any(BY_NAME[name].level is AMP for name in own.difference(ours)):
+            known = self.target.where.on_host and rates is not None and rates.fp32_gflops and rates.bf16_gflops
             precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
         ratios = (
             self._busy(own) / self._busy(ours),
@@ -309,7 +322,7 @@ class Profile:
 
     def _busy(self, settings: Settings) -> int:
         """Return how many GPUs or CPUs ``settings`` keep busy."""
-        if self.target.device == "cuda":
+        if not self.target.where.on_host:
             return settings.processes
         return min(self.machine.threads, settings.processes * settings.threads)
 

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autotune import devices
+from autotune.devices import CPU, CUDA, Device
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import MachineType, Profile, machine_type, versions
 
@@ -78,16 +80,23 @@ class Here:
         machine: this machine.
         software: its versions, as profiles have them; unknown ones may be left out.
         target: the task's name; None for any.
+        accelerator: what PyTorch trains on if there is no CUDA device.
     """
 
     machine: MachineType
     software: Mapping[str, Any]
     target: str | None = None
+    accelerator: Device = CPU
+
+    @property
+    def device(self) -> Device:
+        """Return the device that training takes here if nobody chooses."""
+        return CUDA if self.machine.gpus else self.accelerator
 
     @classmethod
     def on(cls, inventory: Inventory, target: str | None = None) -> Here:
         """Return the machine that ``inventory`` describes."""
-        return cls(machine_type(inventory), versions(inventory), target)
+        return cls(machine_type(inventory), versions(inventory), target, inventory.device)
 
 
 def compare(profile: Profile, here: Here, source: str = "", content: bytes = b"", path: Path | None = None) -> Match:
@@ -100,12 +109,13 @@ def compare(profile: Profile, here: Here, source: str = "", content: bytes = b""
 def _fields(profile: Profile, here: Here) -> Iterator[Difference]:
     """Yield every field that is compared, with its verdict."""
     target, machine = profile.target, here.machine
-    on_cpu = target.device == "cpu"
+    device, own = devices.of(target.device), here.device
+    on_cpu = device.on_host
     if here.target is not None:
         yield _field("target", target.name, here.target, _or(NONE, target.name, here.target))
     # a profile for the CPU fits a machine with GPUs only if it was made on one
-    fits = not machine.gpus or bool(profile.machine.gpus) if on_cpu else bool(machine.gpus)
-    yield _field("device", target.device, "cuda" if machine.gpus else "cpu", EXACT if fits else NONE)
+    fits = own.on_host or bool(profile.machine.gpus) if on_cpu else device.type == own.type
+    yield _field("device", target.device, own.type, EXACT if fits else NONE)
     yield _field("key", profile.key, machine.key, _or(COMPATIBLE, profile.key, machine.key))
     for name, verdict_on in FACTS.items():
         theirs, ours = getattr(profile.machine, name), getattr(machine, name)

@@ -30,7 +30,7 @@ class InvalidValue(ValueError):
 
     def __init__(self, path: Keys, reason: str) -> None:
         self.path = path
-        super().__init__(f"{'.'.join(map(shown, path))}: {reason}")
+        super().__init__(f"{'.'.join(map(shown, path))}: {reason}" if path else reason)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import cut
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import LevelResult, Profile
@@ -100,7 +100,7 @@ def memory(profile: Profile) -> str:
 def below(profile: Profile, name: str) -> str:
     """Return the lowest level below ``name`` with the same settings; empty if there is none."""
     settings = profile.levels[name].settings
-    lower = (each for each in LEVELS[: LEVELS.index(name)] if each in profile.levels)
+    lower = (each for each in LEVELS[name].below if each in profile.levels)
     return next((each for each in lower if profile.levels[each].settings == settings), "")
 
 
@@ -177,7 +177,8 @@ def view(
         most: details of a kind, and lines of each; all if None.
     """
     title = [f"{profile.target.name} on {profile.key} ({cost(profile)})"]
-    note = batch_note(profile, profile.levels["max"])
+    highest = list(profile.levels)[-1]
+    note = batch_note(profile, profile.levels[highest])
     return [
         *section("autotune", [*title, *([INTERRUPTED] if profile.evidence.partial else [])], 2),
         *section("Load", [load or profile.evidence.load], 3),
@@ -188,7 +189,7 @@ def view(
         *section("Whole run", [whole_run(profile)]),
         *section("Memory", [memory(profile)]),
         *knobs,
-        *(["", *textwrap.wrap(f"Level max: {note}", WIDTH)] if note else []),
+        *(["", *textwrap.wrap(f"Level {highest}: {note}", WIDTH)] if note else []),
         "",
         *(line for name, lines in details(profile, most).items() for line in section(name, lines, most)),
     ]
@@ -286,7 +287,8 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
         higher = next((name for name in profile.levels if gains(profile, name)), None)
         if higher is None:
             return []
-        words = f"No gain at level {LEVELS[LEVELS.index(higher) - 1]}. To use {higher} anyway:"
+        below = "".join(f"No gain at level {name}. " for name in LEVELS[higher].below[-1:])
+        words = f"{below}To use {higher} anyway:"
         return [*section("Apply", [words]), f"  autotune run --level {higher} {with_profile}"]
     if why := profile.unproven(level):
         return section("Apply", [f"nothing: {why}"])

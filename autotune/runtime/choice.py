@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from autotune import devices
+from autotune.devices import CUDA
 from autotune.environment import LEVEL, PROFILE
 from autotune.errors import ProfileError, UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
-from autotune.knobs.knob import LEVELS, includes
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.stated import own_threads
 from autotune.knobs.task_facts import Fingerprint
@@ -54,7 +56,7 @@ def choose(
         ProfileError: the profile that was asked for cannot be read.
     """
     if level is not None and level not in LEVELS:
-        raise UsageError(_no_level(level))
+        raise UsageError(_no_level(level, LEVELS))
     inventory = _inventory(plan_of(environment).allowed)
     here, main = Here.on(inventory), getattr(sys.modules.get("__main__"), "__file__", None)
     script = Path(main) if main else None  # none in notebooks and prompts
@@ -84,7 +86,7 @@ def decide(
     if asked and asked in profile.levels:
         name = asked
     elif asked:
-        known.append(f"{_no_level(asked)}; using {name}")
+        known.append(f"{_no_level(asked, profile.levels)}; using {name}")
     if not asked and (why := profile.unproven(name)):
         return Choice(notes=(f"training runs without a profile: {why}",))
     alone = world_size(environment) == 1
@@ -95,15 +97,15 @@ def decide(
     return Choice(settings, name, origin, notes, profile.target.device)
 
 
-def _no_level(name: str) -> str:
-    return f"there is no level {name!r}: levels are {', '.join(LEVELS)}{did_you_mean(name, LEVELS)}"
+def _no_level(name: str, levels: Collection[str]) -> str:
+    return f"there is no level {name!r}: levels are {', '.join(levels)}{did_you_mean(name, levels)}"
 
 
 def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
     """Return warnings: ``level`` is not proven, or sets more than it allows, by ``tune --fix`` or an editor."""
     result, found = profile.levels[level], []
     changed = result.settings.difference(profile.baseline)
-    above = [f"{n} {v}" for n, (v, _) in changed.items() if not includes(level, BY_NAME[n].level)]
+    above = [f"{n} {v}" for n, (v, _) in changed.items() if not LEVELS[level].includes(BY_NAME[n].level)]
     if above:
         found.append(f"level {level} of the profile sets {', '.join(above)}, which changes results")
     if profile.evidence.partial:
@@ -143,9 +145,11 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         cpu=processors,
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
-        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
+        gpus=gpu.probe(system) if CUDA.is_available() else (),
         limits=ResourceLimits(None),
-        software=Software(platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda),
+        software=Software(
+            platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda, devices.found().type
+        ),
     )
 
 

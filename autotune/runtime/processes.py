@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from autotune import devices
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.change import Method, replace
 from autotune.knobs.settings import Settings
@@ -60,12 +61,12 @@ def single_node(environment: Mapping[str, str]) -> bool:
 
 
 def own_device(kind: str | None, environment: Mapping[str, str]) -> torch.device:
-    """Return this process's device: ``kind``, or CUDA if there is any; one GPU per local rank."""
-    kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
-    if kind == "cuda" and world_size(environment) > 1:
-        seen = max(1, torch.cuda.device_count())  # a launcher may show each rank its own GPU only
-        return torch.device("cuda", int(environment.get("LOCAL_RANK", "0")) % seen)
-    return torch.device(kind)
+    """Return this process's device: ``kind``, or an accelerator if there is any; one GPU per local rank."""
+    device = devices.of(kind) if kind else devices.found()
+    if not device.on_host and world_size(environment) > 1:
+        seen = max(1, device.count())  # a launcher may show each rank its own GPU only
+        return torch.device(device.type, int(environment.get("LOCAL_RANK", "0")) % seen)
+    return torch.device(str(device))
 
 
 def registered(backend: str) -> str:
@@ -158,17 +159,17 @@ def replace_init(make: Callable[[Method], Method]) -> Callable[[], None]:
 def join(backend: str | None, device: torch.device, init_method: str | None, leaving: contextlib.ExitStack) -> None:
     """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe, until ``leaving`` is closed.
 
-    The backend is nccl on CUDA and gloo elsewhere if None. The processes meet at ``init_method``, or at ``MASTER_ADDR``
+    The backend is the device's usual one if None. The processes meet at ``init_method``, or at ``MASTER_ADDR``
     and ``MASTER_PORT``.
     """
     if single_node(os.environ) and INTERFACE not in os.environ:
         os.environ[INTERFACE] = LOOPBACK  # keeps gloo from names and interfaces that it cannot reach
         leaving.callback(os.environ.pop, INTERFACE, None)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    own = devices.of(device)
+    own.select()
     leaving.callback(_leave)
     dist.init_process_group(
-        registered(backend or ("nccl" if device.type == "cuda" else "gloo")),
+        registered(backend or own.backend),
         init_method=init_method,
         rank=int(os.environ["RANK"]),
         world_size=world_size(os.environ),

@@ -22,6 +22,7 @@ from autotune.errors import ProfileError, UsageError
 from autotune.knobs import precision
 from autotune.knobs.binding import own_affinity
 from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.level import LEVELS
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
@@ -365,10 +366,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self.keep("num_workers", change)
 
     def _resize(self, loader: DataLoader[Any], settings: Settings) -> None:
-        """Give the loader that is trained on the global batch of level ``max``; the user's own stays below that."""
-        own = loader.batch_size
+        """Give the loader that is trained on the global batch of its level, or keep the user's own."""
+        own, any_batch = loader.batch_size, self.level is not None and LEVELS[self.level].any_batch
         if own is None:
-            if self.level == "max":
+            if any_batch:
                 self._notes.not_applied("batch_size", "the loader makes batches of its own")
             return
         alone = self._moves and not divides_itself(loader, self.world_size)
@@ -377,7 +378,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         reason = loaders.why_not_resized(loader, wanted)
         if self._compared is not None and self.seen.models and not set(self.seen.models) & set(self._compared.models):
             reason = OTHER["models"]
-        grows = self._resizes and (self.level == "max" or not self._moves)  # a trial applies exactly the settings
+        grows = self._resizes and (any_batch or not self._moves)  # a trial applies exactly the settings
         if wanted == own or (self.level is None and self._moves):
             return
         if grows and reason is None:
@@ -417,7 +418,7 @@ def load(
     Args:
         path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``.
         target: what was tuned; the running script's name if None.
-        level: ``safe``, ``amp`` or ``max``; else ``AUTOTUNE_LEVEL``, else what the profile recommends.
+        level: one of `LEVELS`; else ``AUTOTUNE_LEVEL``, else what the profile recommends.
         strict: raise if ``path_or_url`` or ``level`` cannot be met; else training runs without, with one note.
 
     Raises:

@@ -95,7 +95,7 @@ class Planner:
     def propose(self, history: Sequence[Trial]) -> Settings | None:
         """Return what to try after ``history``, which has the run's trials of all levels, at least one measured in this
         space; None if no settings are expected to gain enough, or none are left."""
-        model = Surrogate(history, Prior(self._space, history), self._space.context.task.device)
+        model = Surrogate(history, Prior(self._space, history), self._space.context.device)
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
@@ -189,7 +189,7 @@ def rank(
         settings = [s for s in settings if s != space.context.baseline]
     if not settings:
         return ()
-    model = model or Surrogate(history, Prior(space, history), space.context.task.device)
+    model = model or Surrogate(history, Prior(space, history), space.context.device)
     order = np.argsort(-model.log_rates(settings), kind="stable")
     return tuple(settings[int(k)] for k in order[:count])
 
@@ -197,7 +197,7 @@ def rank(
 def clear_loser(history: Sequence[Trial], space: Space, settings: Settings) -> float:
     """Return the items/s below which a trial of ``settings`` may end early: a share of the best rate, shrunk for noise,
     for a lucky trial must not end good ones."""
-    model = Surrogate(history, Prior(space, history), space.context.task.device)
+    model = Surrogate(history, Prior(space, history), space.context.device)
     (best,) = rank(history, space, 1, model=model, baseline=True)
     return CLEAR_LOSER * math.exp(float(model.log_rates([best])[0])) / space.context.worth(settings)
 

@@ -12,12 +12,6 @@ from autotune.search.history import Trial, first_measured
 CONTENTION = 0.3
 COHERENCE = 0.002
 """Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
-PROCESS_LOSS = {"cpu": 0.15, "cuda": 0.0}
-"""Log rate lost with each doubling of processes beside gradient sync: they share caches and memory."""
-OVERHEAD_SECONDS = {"cpu": 5e-4, "cuda": 2e-3}
-"""Of each step whatever its batch: Python, dispatch, kernel launches."""
-UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
-"""Of the optimizer per parameter: about 16 bytes pass through memory."""
 MOST_FIXED = 0.4
 """Share of the baseline's computing that overhead and update may be assumed to take each: only trials show more."""
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
@@ -38,15 +32,15 @@ class Prior:
 
     def __init__(self, space: Space, history: Sequence[Trial]) -> None:
         self._context = context = space.context
-        self._device = context.task.device
+        self._device = context.device
         self._cores = context.inventory.budget.threads
         self._bytes = 4 * context.task.parameters
         known, first = first_measured(history)
         seconds, waiting = first.step_seconds, min(MOST_WAITING, first.load_share)
         computing = max(1e-6, (1 - waiting) * seconds - self._gradient_sync(known))
-        self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
+        self._update = min(MOST_FIXED * computing, context.task.parameters * self._device.update_seconds)
         passes = computing - self._update
-        self._overhead = min(MOST_FIXED * passes, OVERHEAD_SECONDS[self._device])
+        self._overhead = min(MOST_FIXED * passes, self._device.overhead_seconds)
         self._sample = (passes - self._overhead) * self._speed(known) / known.batch_size
         loaders = known.processes * max(1, known.num_workers)
         starved = waiting if known.num_workers == 0 else min(1.0, 2 * waiting)
@@ -68,15 +62,15 @@ class Prior:
         if settings.num_workers == 0:
             return compute + load / settings.processes + self._gradient_sync(settings)
         supply = load / (settings.processes * settings.num_workers)
-        computing = settings.processes * (1 if self._device == "cuda" else settings.threads)
+        computing = settings.processes * (settings.threads if self._device.on_host else 1)
         busy = (load + compute * computing) / self._cores
         return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._gradient_sync(settings)
 
     def _speed(self, settings: Settings) -> float:
         """Return the speed of one process, relative to one thread or one GPU alone."""
-        count = 1 if self._device == "cuda" else settings.threads
+        count = settings.threads if self._device.on_host else 1
         threads = count / (1 + CONTENTION * (count - 1) + COHERENCE * count * (count - 1))
-        return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
+        return float(threads * settings.processes ** (-self._device.process_loss / log(2)))
 
     def _gradient_sync(self, settings: Settings) -> float:
         """Return the seconds of one gradient sync; more processes take more hops."""

@@ -18,6 +18,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.devices import Device
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.search.history import Trial, trial_noise
@@ -56,10 +57,10 @@ class KnobGroup:
     length: float | None = None
 
 
-def groups_on(device: str) -> tuple[KnobGroup, ...]:
+def groups_on(device: Device) -> tuple[KnobGroup, ...]:
     """Return what acts together: on the CPU processes and threads share the cores, on a GPU threads hardly matter."""
     shape = [KnobGroup("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0)]
-    if device == "cuda":
+    if not device.on_host:
         shape = [
             KnobGroup("processes", lambda s: log2(s.processes), 0.30, 1.5),
             KnobGroup("threads", lambda s: log2(s.threads), 0.05, 2.0),
@@ -72,7 +73,7 @@ def groups_on(device: str) -> tuple[KnobGroup, ...]:
         *(
             KnobGroup(knob.name, knob.coordinate, knob.spread, knob.length)
             for knob in KNOBS
-            if knob.spread is not None and device in knob.devices
+            if knob.spread is not None and not knob.idle(device)
         ),
     )
 
@@ -114,7 +115,7 @@ class Surrogate:
         device: ``cpu`` or ``cuda``: which effects to expect.
     """
 
-    def __init__(self, history: Sequence[Trial], expectation: Callable[[Settings], float], device: str) -> None:
+    def __init__(self, history: Sequence[Trial], expectation: Callable[[Settings], float], device: Device) -> None:
         self._groups = groups_on(device)
         self._expectation = expectation
         self._settings = [trial.settings for trial in history]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, Proof, Round, compare
 
@@ -91,7 +91,7 @@ def decide(
     baseline_rate: float,
     candidates: Mapping[str, Settings],
     rounds: Sequence[Round],
-    levels: Sequence[str] = LEVELS,
+    levels: Iterable[str] = LEVELS,
     *,
     final: bool = True,
 ) -> dict[str, Answer]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from autotune.errors import NothingUsable, UserCodeError
-from autotune.knobs.compile import COMPILES_IN_A_RUN, FIRST_MODES
+from autotune.knobs.compile import COMPILES_IN_A_RUN
 from autotune.knobs.knob import Context
 from autotune.knobs.space import Space
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
@@ -48,7 +48,7 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
     Returns:
         ``context`` with the time of the first compile, and with a longer budget if the user gave none.
     """
-    modes = FIRST_MODES[context.task.device] if state.baseline.compile == "off" else ()
+    modes = tuple(context.device.compile_gain) if state.baseline.compile == "off" else ()
     settings = next((each for mode in modes if (each := state.baseline.but(compile=mode)) in space), None)
     if settings is None:
         return context

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.knobs.level import LEVELS
 from autotune.stats.decide import Answer, Reason
 from autotune.stats.load import MENTIONED, Load, Neighbour
 
-NOTHING_FASTER = {
-    "safe": "nothing that was tried is faster than your settings",
-    "amp": "mixed precision brought no gain: same settings as safe",
-    "max": "another batch size brought no gain: same settings as amp",
-}
-NOT_TRIED = {
-    "safe": "no other settings of this level were tried",
-    "amp": "mixed precision was not tried: same settings as safe",
-    "max": "no other batch size was tried: same settings as amp",
-}
 REASONS = {
     Reason.TOO_FEW_ROUNDS: "not proven within the budget",
     Reason.NOISY: "faster in single trials, but by less than they vary; a longer --budget may prove it",
@@ -36,15 +27,15 @@ NAMED = 2
 def level_note(level: str, answer: Answer) -> str:
     """Return why ``level`` adds nothing of its own; empty if it does."""
     proof = answer.proof
-    if answer.reason is Reason.SAME:
-        return NOTHING_FASTER[level]
+    if answer.reason in (Reason.SAME, Reason.NOT_TRIED):
+        own = LEVELS[level]
+        said = own.nothing_faster if answer.reason is Reason.SAME else own.not_tried
+        return f"{said}: same settings as {own.below[-1]}" if own.below else said
     if answer.reason is Reason.UNPROVEN and proof is not None:
         more = "; a longer --budget may decide" if proof.undecided else ""
         if proof.high > WIDE * proof.low:
             return f"repeated runs of these settings differ too much to decide{more}"
         return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {proof.high:.2f}){more}"
-    if answer.reason is Reason.NOT_TRIED:
-        return NOT_TRIED[level]
     if answer.reason is Reason.PRECISION_FAILED:
         return f"{' '.join(answer.values)} was tried and failed: {answer.failure}"
     return REASONS.get(answer.reason, "")

@@ -11,7 +11,8 @@ from typing import Any
 from autotune.durations import MOST_SECONDS
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
-from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.knob import Context
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.space import Space, build
 from autotune.knobs.stated import check_fixed, check_names

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 
-from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.knob import Context
+from autotune.knobs.level import AMP, LEVELS
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import LeftOut, MemoryUse
 from autotune.profiles.format import (
@@ -31,30 +32,28 @@ from autotune.version import VERSION
 
 FASTER = 1.05
 """From this ratio on, a level that was faster in trials is not reported as without gain."""
-KNOWN_FOR = {"amp": "precision", "max": "global_batch"}
-"""What levels are named for."""
 
 
-def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
+def proven_answers(state: RunState, levels: Iterable[str]) -> dict[str, Answer]:
     """Return the answer for each level by the proof."""
     answers = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
     for level, found in answers.items():
         if level not in state.chosen:
             answers[level] = replace(found, reason=_without_candidate(state, level))
-        elif found.reason is Reason.SAME and level in KNOWN_FOR and not _named(state, level):
+        elif found.reason is Reason.SAME and LEVELS[level].known_for and not _named(state, level):
             answers[level] = replace(found, reason=Reason.NOT_TRIED)
-    if "amp" in answers and not lower_precision(answers["amp"].settings, state.baseline):
-        answers["amp"] = _with_failed_precision(state, answers["amp"])
+    if AMP.name in answers and not lower_precision(answers[AMP.name].settings, state.baseline):
+        answers[AMP.name] = _with_failed_precision(state, answers[AMP.name])
     return answers
 
 
 def _without_candidate(state: RunState, level: str) -> Reason:
     """Return why a ``level`` has no candidate in the proof, by trials and by a race if there was one."""
-    tried, named = state.tried(level), _named(state, level)
+    tried, named, known_for = state.tried(level), _named(state, level), LEVELS[level].known_for
     if not tried:
         searched = any(trial.level == level for trial in state.history) or _adds_nothing(state, level)
-        return Reason.NOT_REACHED if not searched or (level in KNOWN_FOR and named) else Reason.NOT_TRIED
-    if level in KNOWN_FOR and not named:
+        return Reason.NOT_REACHED if not searched or (known_for and named) else Reason.NOT_TRIED
+    if known_for and not named:
         return Reason.NOT_TRIED
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
@@ -68,13 +67,13 @@ def _without_candidate(state: RunState, level: str) -> Reason:
 
 def _adds_nothing(state: RunState, level: str) -> bool:
     """Return True if ``--only`` and ``--fix`` leave ``level`` no more than the level below it."""
-    values = [state.spaces[each].values for each in LEVELS[: LEVELS.index(level) + 1] if each in state.spaces]
+    values = [state.spaces[each].values for each in (*LEVELS[level].below, level) if each in state.spaces]
     return len(values) > 1 and values[-1] == values[-2]
 
 
 def _named(state: RunState, level: str) -> list[Trial]:
     """Return trials of what a level is named for: another precision, another global batch; at ``safe`` its own."""
-    what, own = KNOWN_FOR.get(level), state.baseline
+    what, own = LEVELS[level].known_for, state.baseline
     if what is None:
         return [trial for trial in state.history if trial.level == level and trial.settings != own]
     return [trial for trial in state.history if getattr(trial.settings, what) != getattr(own, what)]
@@ -101,11 +100,11 @@ def _with_failed_precision(state: RunState, found: Answer) -> Answer:
 
 def lower_precision(settings: Settings, baseline: Settings) -> list[str]:
     """Return the values of ``settings`` that level ``amp`` is there for, and that the ``baseline`` has not."""
-    own = (knob.name for knob in KNOBS if knob.level == "amp")
+    own = (knob.name for knob in KNOBS if knob.level is AMP)
     return [getattr(settings, name) for name in own if getattr(settings, name) != getattr(baseline, name)]
 
 
-def partial_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
+def partial_answers(state: RunState, levels: Iterable[str]) -> dict[str, Answer]:
     """Return the best so far of each level, without proof: what an interrupted run saves."""
     rate, settings = state.baseline_rate, state.baseline
     answers: dict[str, Answer] = {}
@@ -128,8 +127,9 @@ def profile_of(
         answers: for each level.
         context: machine, task and baseline.
         evidence: of the run, see `evidence_of`.
-        recommended: the level the user asked for; by default ``amp``, or ``max`` if the task states no batch; a lower
-            one if its settings are the same, none if they are the user's own.
+        recommended: the level the user asked for; by default the highest that keeps the batch, or the highest of all
+            if the task states no batch; a lower one if its settings are the same, none if they
+            are the user's own.
     """
     task = context.task
     may_change_batch = "batch_size" not in task.current and context.noise_scale is not None
@@ -138,7 +138,7 @@ def profile_of(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=Target(**{each.name: getattr(task, each.name) for each in fields(Target)}),
-        recommended=_recommended(state.baseline, answers, recommended or ("max" if may_change_batch else "amp")),
+        recommended=_recommended(state.baseline, answers, recommended or _highest(answers, may_change_batch)),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
         levels={
@@ -189,6 +189,11 @@ def _recommended(baseline: Settings, answers: Mapping[str, Answer], wanted: str)
     if settings == baseline:
         return NO_LEVEL
     return next(level for level in LEVELS if level in answers and answers[level].settings == settings)
+
+
+def _highest(answers: Mapping[str, Answer], any_batch: bool) -> str:
+    """Return the highest level that keeps the batch, or of all."""
+    return [level for level in answers if any_batch or not LEVELS[level].any_batch][-1]
 
 
 def _failures(state: RunState) -> Iterator[Failure]:

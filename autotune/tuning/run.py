@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from autotune import durations
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
-from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.knob import Context
+from autotune.knobs.level import HIGHEST, LOWEST
 from autotune.knobs.settings import BY_NAME
 from autotune.knobs.space import Space
 from autotune.knobs.stated import baseline_settings, check_fixed_for, check_fixed_on
@@ -170,11 +171,11 @@ def _run_phases(job: _Job) -> Result:
     )
     context = replace(context, task=_screened(job, comparison, context))
     job.whole_run = _followed(job)
-    context = replace(context, noise_scale=_noise_scale(job, options.spaces(context)[LEVELS[-1]]))
+    context = replace(context, noise_scale=_noise_scale(job, options.spaces(context)[HIGHEST]))
     state.count_by(context.worth)
     state.settle = comparison.settle
     state.estimate_durations()
-    context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget)
+    context = compile_once(state, context, options.spaces(context)[LOWEST], options.budget)
     job.set_budget(context.budget_seconds)
     state.spaces = options.spaces(context)
     ended: Interrupted | LaunchError | None = None
@@ -300,7 +301,7 @@ def _baseline(job: _Job, task: TaskFacts) -> None:
     state = job.state
     job.observe(stage="baseline", trying=state.baseline, baseline=state.baseline, unit=task.unit)
     known = next((trial.outcome for trial in reversed(state.history) if trial.settings == state.baseline), None)
-    found = known or state.measure(state.baseline, LEVELS[0], "baseline").outcome
+    found = known or state.measure(state.baseline, LOWEST, "baseline").outcome
     outcome = of_own_settings(check_memory(found, state.baseline, *job.options.memory))
     state.bench.remember(outcome)
     job.set_budget(job.options.seconds(outcome))
@@ -339,7 +340,7 @@ def _screened(job: _Job, comparison: Comparison, context: Context) -> TaskFacts:
     """Compare the screened knobs if there is time. Return the task without values that change training."""
     if job.state.bench.timeouts.starting <= SCREENING_START * PATIENCE:
         job.observe(stage="comparing first steps")
-        comparison.screen(job.options.spaces(context)[LEVELS[0]])
+        comparison.screen(job.options.spaces(context)[LOWEST])
     found = (replace(item, value=None) if BY_NAME[item.knob].on_loader else item for item in comparison.left_out)
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
@@ -359,7 +360,7 @@ def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrup
         *([notes.FRESH_PROCESSES.format(no_fork)] if no_fork else []),
     )
     evidence = replace(
-        evidence_of(state, context, dict.fromkeys((*state.spaces[LEVELS[-1]].left_out, *comparison.left_out))),
+        evidence_of(state, context, dict.fromkeys((*state.spaces[HIGHEST].left_out, *comparison.left_out))),
         seconds=round(job.schedule.elapsed, 1),
         partial=ended is not None,
         warnings=warnings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.planner import Proposal
@@ -13,12 +14,6 @@ from autotune.tuning.race import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, proof_seconds, replicate_seconds
 from autotune.tuning.state import RunState
 
-PASSES = ({"safe": 0.35, "amp": 0.2, "max": 0.2}, {"safe": 0.12, "amp": 0.07, "max": 0.06})
-"""Shares of the searching time; what a level leaves over goes to the next. Each level is searched twice, since what a
-higher level finds helps the lower ones too."""
-LAST_PASS = {"safe": 1 / 3, "amp": 1 / 2, "max": 1.0}
-"""Each level's share of the time that is left after that. By now expected gains are small, so settings rejected in
-other combinations are tried again."""
 RACE_SHARE = 0.15
 """Largest share of the run kept back for the race."""
 LEVEL_CANDIDATES = 2
@@ -30,17 +25,23 @@ REPEAT_EVERY = 6
 
 
 def search(state: RunState) -> None:
-    """Search all levels until the time for it is over; trials are added to ``state``."""
-    share = 0.0
-    for shares in PASSES:
+    """Search all levels until the time for it is over; trials are added to ``state``.
+
+    What a level leaves over of its share goes to the next. Each level is searched twice, since what a higher level
+    finds helps the lower ones too. The time that is left after that is shared equally: by then expected gains are
+    small, so settings rejected in other combinations are tried again.
+    """
+    shares = [level.shares for level in LEVELS.values()]
+    share, whole = 0.0, sum(map(sum, shares))
+    for number in range(len(shares[0])):
         start = state.baseline
         for level, space in state.spaces.items():
-            share += shares[level]
+            share += LEVELS[level].shares[number] / whole
             start = _search_level(state, space, start, share)
     start = state.baseline
-    for level, space in state.spaces.items():
+    for done, space in enumerate(state.spaces.values()):
         used = min(1.0, state.schedule.search_share(_kept_back(state)))
-        start = _search_level(state, space, start, used + (1 - used) * LAST_PASS[level], thorough=True)
+        start = _search_level(state, space, start, used + (1 - used) / (len(state.spaces) - done), thorough=True)
 
 
 def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LOWEST
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
@@ -151,7 +151,7 @@ class RunState:
     def measure_anew(self) -> None:
         """Measure the baseline in another way than so far, and forget earlier rates; what failed is still known."""
         failed = [trial for trial in self.history if not trial.outcome.measured]
-        again = self.measure(self.baseline, LEVELS[0], "baseline")
+        again = self.measure(self.baseline, LOWEST, "baseline")
         if again.rate:
             self.history, self.estimates = [], {}
             self.add(*failed, again)

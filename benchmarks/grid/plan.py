@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.knob import Context
+from autotune.knobs.level import HIGHEST, LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space, build
 
@@ -83,7 +84,7 @@ def _restricted(space: Space, held: Held) -> Space:
 
 def everything(spaces: Mapping[str, Space]) -> tuple[Settings, ...]:
     """Every feasible setting of all levels, baseline first, each once."""
-    highest = spaces[LEVELS[-1]]
+    highest = spaces[HIGHEST]
     found = dict.fromkeys((highest.context.baseline, *highest.enumerate()))
     return tuple(found)
 

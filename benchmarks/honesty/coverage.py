@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LOWEST
 from autotune.stats.proof import BASELINE
 from autotune.tuning.schedule import MOST_ROUNDS
 from benchmarks import stamp
@@ -19,7 +19,7 @@ from benchmarks.honesty import aa
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
 from benchmarks.honesty.proofs import prove, summary
 
-LOW = LEVELS[0]
+LOW = LOWEST
 RATIOS = (1.0, 1.03, 1.10, 1.30)
 
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS, LOWEST
 from autotune.stats.proof import BASELINE
 from benchmarks.honesty.proofs import RECORDED, Answer, Generation, prove, summary
 
@@ -85,8 +85,8 @@ def _row(
     recording: Recording, load: str, order: str, draw: Callable[[random.Random], Picked], count: int, seed: int
 ) -> dict[str, Any]:
     """Return figures of pairs; ``claims_3_levels`` is of proofs whose three contenders may each be claimed a gain."""
-    pairs = compared(recording, draw, count, LEVELS[:1], seed)
-    wholes = compared(recording, draw, count, LEVELS, seed)
+    pairs = compared(recording, draw, count, (LOWEST,), seed)
+    wholes = compared(recording, draw, count, tuple(LEVELS), seed)
     three = summary(wholes)["claims"]
     return {"load": load, "order": order, **summary(pairs), "claims_3_levels": three}
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.search.sampler import searches_of
 from autotune.stats.outcome import Crashed, Outcome

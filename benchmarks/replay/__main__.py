@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from benchmarks import stamp
 from benchmarks.grid.file import everywhere
 from benchmarks.replay.pipeline import STARTUP_SECONDS, Tuned, tune

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS, LOWEST
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.search.sampler import searches_of
@@ -57,7 +57,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
     own, options = context.baseline, Options(budget=budget, train_seconds=context.train_seconds)
     bench = Bench(draws)
     draws.seconds += STARTUP_SECONDS
-    first = Trial(own, bench.measure(own, 0.0, math.inf), LEVELS[0])
+    first = Trial(own, bench.measure(own, 0.0, math.inf), LOWEST)
     state = RunState(
         baseline=own,
         bench=bench,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.stats.measurement import Block, Measurement, enough

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import Interrupted
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial

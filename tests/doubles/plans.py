@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.devices import CUDA
 from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.knob import Plan
 from autotune.knobs.settings import Settings
@@ -27,7 +28,7 @@ TWO = Plan(
 )
 GPU = Plan(
     Settings(threads=4, batch_size=256, pin_memory=True, precision="tf32", cudnn_benchmark=True, compile="default"),
-    device="cuda",
+    device=CUDA,
     gpus=2,
     environment={"OMP_NUM_THREADS": "4"},
 )

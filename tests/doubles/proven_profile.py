@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Evidence, LevelResult, MachineType, Profile, Target
 from autotune.stats.proof import Proof

@@ -38,6 +38,7 @@ IMPURE = "os time random subprocess logging"
 # fmt: off
 LAYERS = (
     Layer("linux errors durations version environment decoding"),
+    Layer("devices",  "torch",                                  never="linux"),
     Layer("probes",   "psutil pynvml platformdirs torch numpy", never="linux errors durations", prints=True),
     Layer("knobs",    "torch",                                  never="subprocess logging"),
     Layer("stats",    "",                                       never=f"{IMPURE} probes"),

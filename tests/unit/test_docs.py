@@ -294,7 +294,7 @@ def test_each_knob_has_its_row_in_the_order_of_the_table() -> None:
     rows = re.findall(r"(?m)^\| `\w+` .*$", PAGES["docs/knobs.md"])
     for knob, row in zip(KNOBS, rows, strict=True):
         name, _what, level, applied, _tried = row.strip("| ").split(" | ")
-        assert (name, level, applied) == (f"`{knob.name}`", knob.level, knob.applied)
+        assert (name, level, applied) == (f"`{knob.name}`", knob.level.name, knob.applied)
 
 
 def test_what_is_made_from_a_run_is_up_to_date() -> None:

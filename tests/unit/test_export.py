@@ -70,7 +70,7 @@ def test_python_is_valid(plan: Plan, target: str) -> None:
 @pytest.mark.parametrize("plan", [ONE, GPU])
 def test_yaml_is_valid(plan: Plan) -> None:
     found = yaml.safe_load(text("accelerate", plan, ["x"]))
-    assert found["use_cpu"] is (plan.device == "cpu")
+    assert found["use_cpu"] is (plan.device.on_host)
     assert found.get("dynamo_config", {}).get("dynamo_mode") == (None if plan is ONE else "default")
 
 

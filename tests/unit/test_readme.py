@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

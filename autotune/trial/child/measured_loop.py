@@ -25,6 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from autotune import devices
+from autotune.devices import CPU, Device
 from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.task_facts import MemoryUse
@@ -86,12 +88,6 @@ class CpuContention:
                 if (text := self._system.read(f"/proc/{pid}/task/{thread}/schedstat")) is not None:
                     waits[thread] = int(text.split()[1]) / 1e9
         return cpu_time.cpu_time(self._system, cpu_time.processes(self._system, own), self.root), waits
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until ``device`` has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def quarter(batch: Any) -> Any:
@@ -188,7 +184,7 @@ class MeasuredLoop:
         self.step_items = 0.0
         self.between: float | None = None
         self._items = 0.0
-        self._total = torch.zeros((), device=session.device)
+        self._total: Tensor | None = None  # on the loss's device: nothing here starts one before the training does
         self._last: Tensor | None = None
         self._last_sign_at = time.perf_counter()
         self._bytes_before = psutil.Process().memory_info().rss
@@ -203,7 +199,7 @@ class MeasuredLoop:
         """
         if loss is not None:
             mean = loss.reshape(()).float() * self.session.part.weight
-            self._total += mean
+            self._total = mean if self._total is None else self._total.to(mean.device) + mean
             self._last = mean
             if len(self.losses) < CHECK_STEPS:
                 self.losses.append(mean)
@@ -244,7 +240,7 @@ class MeasuredLoop:
         optimizers, workers = self.trained_with(), 0
         states = filter(torch.is_tensor, tree_leaves([dict(each.state) for each in optimizers]))
         kept = [each for each in (*parameters_of(*optimizers), *states) if each.layout is torch.strided]
-        held = sum(each.nbytes for each in kept if each.device.type == "cpu")  # gradients are as large as parameters
+        held = sum(each.nbytes for each in kept if each.device.type == CPU.type)  # gradients are as large as parameters
         for pid in process_tree.descendants(os.getpid()):
             with contextlib.suppress(psutil.Error):  # it has ended
                 workers += psutil.Process(pid).memory_full_info().uss
@@ -252,8 +248,13 @@ class MeasuredLoop:
             fixed=self._bytes_before + held,
             peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             workers=workers,
-            gpu=torch.cuda.max_memory_reserved() if self.session.device.type == "cuda" else 0,
+            gpu=max(each.peak_memory() for each in self.devices()),
         )
+
+    def devices(self) -> set[Device]:
+        """Return the devices of all that is trained, the session's if nothing is."""
+        held = {parameter.device for parameter in parameters_of(*self.trained_with())}
+        return {devices.of(each) for each in held or {self.session.device}}
 
     def last_loss(self) -> Tensor | None:
         """Return the mean loss of the last step, over all processes; None if it is not known."""
@@ -298,21 +299,24 @@ class MeasuredLoop:
         return measured
 
     def _block(self, steps: int) -> Steps[Block]:
-        self._synchronize()
+        used = self.devices()
+        self._synchronize(used)
         self._items = 0.0
         others = CpuContention(root=os.getppid())
         started = time.perf_counter()
         for _ in range(steps):
             yield
-        self._synchronize()
+        self._synchronize(used)
         seconds = time.perf_counter() - started
         cpu_wait, neighbours = others.taken()
-        self.finite = self.finite and bool(torch.isfinite(self._total))
+        self.finite = self.finite and (self._total is None or bool(torch.isfinite(self._total)))
         items = round(self._items * self.session.world_size)
         return Block(items, seconds, steps, cpu_wait, neighbours)
 
-    def _synchronize(self) -> None:
-        synchronize(self.session.device)
+    def _synchronize(self, used: set[Device]) -> None:
+        """Wait until the devices ``used`` have finished their work, and the other processes have."""
+        for device in used:
+            device.synchronize()
         if self.session.world_size > 1:
             dist.barrier()
 
@@ -326,10 +330,11 @@ class MeasuredLoop:
 
     def timed(self, steps: int) -> Steps[float]:
         """Take ``steps`` training steps; returns this rank's seconds."""
-        started = time.perf_counter()
+        used, started = self.devices(), time.perf_counter()
         for _ in range(steps):
             yield
-        synchronize(self.session.device)
+        for device in used:
+            device.synchronize()
         return time.perf_counter() - started
 
     def steps_for(self, seconds: float, pace: float) -> int:

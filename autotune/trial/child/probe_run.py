@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune import devices
 from autotune.decoding import decoded
 from autotune.knobs.task_facts import TaskFacts
 from autotune.runtime.loaders import reads_like
@@ -336,8 +337,8 @@ def why_not_fork() -> str | None:
         return f"{threads - 1} extra thread(s) run before training"
     if "mpi4py.MPI" in sys.modules:
         return "the task imports mpi4py, which has started MPI"
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return "the task initialised CUDA while it was imported or its dataset was built"
+    if (device := devices.found()).has_context():
+        return f"the task initialised {device.type.upper()} while it was imported or its dataset was built"
     return None
 
 

@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from autotune import devices
+from autotune.knobs.convolutions import CUDNN_BENCHMARK, DETERMINISTIC, asks_for_determinism
+from autotune.knobs.loader import PIN_MEMORY
 from autotune.knobs.model_call import compiled_by_user
-from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS, parameters_of
+from autotune.knobs.precision import asks_for_tf32
 from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.scripts.hooks import Hooks
@@ -74,7 +79,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         unit="samples" if counts_samples(seen) else "steps",
         current=_current(seen, device),
         why_not_several=why_not_several(seen, device),
-        left_out=tuple(_left_out(seen)),
+        left_out=tuple(_left_out(seen, device)),
         script=seen.known_by,
         skip=skip,
     )
@@ -91,7 +96,7 @@ def why_not_several(seen: Seen, device: str) -> str | None:
         return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD
     if (loaders.stated_batch(loader) or 1) % 2:
         return "two processes cannot share the batch equally" + INSTEAD
-    if device != "cpu":
+    if not devices.of(device).on_host:
         return "whether processes of a script share its work is only checked on CPUs" + INSTEAD
     return None if _names_a_group() else "nothing that the script has loaded makes a process group" + INSTEAD
 
@@ -115,8 +120,10 @@ def counts_samples(seen: Seen) -> bool:
 
 
 def _device(seen: Seen) -> str:
-    held = [parameter.device.type for model in seen.models for parameter in model.parameters()]
-    return "cuda" if "cuda" in held else "cpu"
+    """Return the first accelerator that what is trained is on, with its index if that is not 0."""
+    held = [*(p for model in seen.models for p in model.parameters()), *parameters_of(*seen.hooks.optimizers)]
+    found = (devices.of(parameter.device) for parameter in held)
+    return next((str(device).removesuffix(":0") for device in found if device.type not in ("cpu", "meta")), "cpu")
 
 
 def _current(seen: Seen, device: str) -> dict[str, Any]:
@@ -130,8 +137,10 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
                 "prefetch_factor": loader.prefetch_factor or 2,
                 "persistent_workers": bool(loader.persistent_workers),
             }
-        if device == "cuda":
+        if not PIN_MEMORY.idle(devices.of(device)):
             found["pin_memory"] = bool(loader.pin_memory)
+    if not CUDNN_BENCHMARK.idle(devices.of(device)):
+        found |= {"cudnn_benchmark": torch.backends.cudnn.benchmark, "precision": "tf32" if asks_for_tf32() else "fp32"}
     threads, _who = _threads(seen)
     if threads is not None:
         found["threads"] = threads
@@ -153,9 +162,15 @@ def _threads(seen: Seen) -> tuple[int | None, str]:
     return (int(stated) if stated.isdigit() and int(stated) > 0 else None), who
 
 
-def _left_out(seen: Seen) -> Sequence[LeftOut]:
+def _left_out(seen: Seen, device: str) -> Sequence[LeftOut]:
     """Return what the script decides itself, and what cannot be done from outside."""
     found: list[LeftOut] = [LeftOut("precision", "fp16", "the script's own backward pass does not scale the loss")]
+    if not CUDNN_BENCHMARK.idle(devices.of(device)):  # switches that the script has set by now
+        own = torch.backends.cudnn.benchmark
+        if own or asks_for_determinism():
+            found.append(LeftOut("cudnn_benchmark", None, "the script searches itself" if own else DETERMINISTIC))
+        if asks_for_tf32():
+            found.append(LeftOut("precision", "fp32", "the script switches TF32 on itself"))
     threads, who = _threads(seen)
     if threads is not None:
         found.append(LeftOut("threads", None, who))

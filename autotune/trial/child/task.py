@@ -25,8 +25,10 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from autotune import devices
 from autotune.knobs import convolutions
 from autotune.knobs.compile import tensor_shapes
+from autotune.knobs.convolutions import CUDNN_BENCHMARK
 from autotune.knobs.optimizer_impl import offered_impls
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.stated import DEFAULT_BATCH, LOADER_FACTS, no_knob
@@ -163,8 +165,7 @@ def load(path: Path) -> LoadedTask:
         value = getattr(module, part, None)
         if value is not None and not callable(value):
             raise TaskContractError(f"{part} must be a function, got {type(value).__name__}")
-    # Counted through NVML if possible (``PYTORCH_NVML_BASED_CUDA_CHECK``): a context would forbid forking.
-    return LoadedTask(module, path.stem, "cuda" if torch.cuda.device_count() else "cpu")
+    return LoadedTask(module, path.stem, devices.found().type)
 
 
 def warm_lazy_imports() -> None:
@@ -239,9 +240,11 @@ def trained_facts(
 
 
 def has_convolutions(model: nn.Module, device: str) -> bool:
-    """Return True if a knob acts on the model's convolutions: memory layout, on CUDA also cuDNN's search."""
+    """Return True if a knob acts on the model's convolutions: memory layout, or cuDNN's search where there is cuDNN."""
     kinds = (nn.Conv2d, nn.ConvTranspose2d, nn.Conv3d)
-    searched = device == "cuda" and any(isinstance(module, kinds) for module in model.modules())
+    searched = not CUDNN_BENCHMARK.idle(devices.of(device)) and any(
+        isinstance(module, kinds) for module in model.modules()
+    )
     return searched or bool(convolutions.sequences(model))
 
 

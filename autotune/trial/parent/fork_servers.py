@@ -115,7 +115,6 @@ def trial_environment(base: Mapping[str, str], paths: StudyPaths, *, threads: in
         "NCCL_SOCKET_IFNAME": "lo",
         # Counting GPUs must not create a context, which forbids forking.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
         "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
         "TMPDIR": str(paths.root),

@@ -103,7 +103,7 @@ class Machine:
         per_sample, rest = self.work.memory
         half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
         need = rest + per_sample * half * settings.batch_size
-        if self.context.cuda:
+        if not self.context.device.on_host:
             return need <= self.context.inventory.gpus[0].memory_total
         return settings.processes * need <= self.context.inventory.memory.limit
 
@@ -121,12 +121,14 @@ class Machine:
         if settings.channels_last and settings.precision != "fp32":
             speed *= work.gains.get(("channels_last", settings.precision), 1.0)
         units = 1.0
-        if not self.context.cuda:
+        if self.context.device.on_host:
             units = settings.threads / (1 + work.contention * (settings.threads - 1))
             crowd = settings.processes * settings.threads / self.context.inventory.budget.cores
             units /= max(1.0, crowd) ** 0.9
         overhead = work.overhead / work.gain(settings, "overhead")
-        copying = 0.0 if settings.pin_memory or not self.context.cuda else 0.05 * work.sample * settings.batch_size
+        copying = (
+            0.0 if settings.pin_memory or self.context.device.on_host else 0.05 * work.sample * settings.batch_size
+        )
         return work.sample * settings.batch_size / units / speed + overhead + copying
 
     def _overlapped(self, settings: Settings, compute: float, load: float) -> float:
@@ -138,7 +140,9 @@ class Machine:
         waiting = 0.02 * load / (settings.prefetch_factor or 2)
         passing = 1e-4 + 0.02 * load
         supply = load / settings.num_workers + waiting
-        busy = settings.processes * (load + (0.0 if self.context.cuda else settings.threads * compute)) / cores
+        busy = (
+            settings.processes * (load + (settings.threads * compute if self.context.device.on_host else 0.0)) / cores
+        )
         slowest = _smooth_max(supply, compute + passing, busy)
         return slowest + epochs
 
@@ -200,7 +204,7 @@ class Bench:
         cost = 0.4 + 0.6 * (settings.processes > 1) + 30.0 * (settings.compile != "off")
         if not self.machine.fits(settings):
             self.seconds += cost
-            where = "device" if self.machine.context.cuda else "host"
+            where = "host" if self.machine.context.device.on_host else "device"
             return OutOfMemory(reason=f"{where} memory ran out", where=where)
         rate = self.machine.rate(settings) * math.exp(self._speed + luck)
         step = settings.global_batch / rate

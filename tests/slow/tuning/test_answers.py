@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.stats.decide import LevelVerdict
 from autotune.tuning.result import proven_answers
 from tests.doubles.fake_bench import (

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from autotune.devices import CPU, Device
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.stats.measurement import Block, Measurement
@@ -102,10 +103,10 @@ class Workshop:
     def count_syncs(self, session: Session) -> None:
         """Count how often the loop waits for the device."""
 
-        def synchronize(_device: torch.device) -> None:
+        def synchronize(_device: Device) -> None:
             self.syncs += 1
 
-        self.monkeypatch.setattr(measured_loop, "synchronize", synchronize)
+        self.monkeypatch.setattr(type(CPU), "synchronize", synchronize)
 
 
 @pytest.fixture

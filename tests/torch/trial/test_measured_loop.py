@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from autotune.devices import CPU, Device
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.runtime.shards import Shard
@@ -46,10 +47,10 @@ class TestBlock:
         workshop.cost = lambda _: 0.0
         loop = workshop.loop()
 
-        def synchronize(_device: torch.device) -> None:
+        def synchronize(_device: Device) -> None:
             workshop.clock.now += 1.0
 
-        monkeypatch.setattr(measured_loop, "synchronize", synchronize)
+        monkeypatch.setattr(type(CPU), "synchronize", synchronize)
         assert block(loop, 10).seconds == pytest.approx(1.0)
 
     def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,11 @@ class Connection:
 
 
 def test_a_long_step_shows_life_at_its_backward_passes() -> None:
-    """LBFGS makes up to twenty backward passes a step."""
+    """LBFGS makes up to twenty backward passes a step. The loop itself starts no device before the script does."""
     connection: Any = Connection()
     spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", evidence=False, first_steps="")
     loaded: Any = SimpleNamespace(facts=SimpleNamespace(script="batches"), hooks=Hooks(), skip=0)
-    applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cpu"), world_size=1))
+    applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cuda:1"), world_size=1))
     loop = ScriptLoop(loaded, spec, Tuner(connection, 0), applied)
     loop._measured = iter(())  # type: ignore[assignment]  # the first step has begun
     loop.goes_backward(torch.ones(()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, OutOfMemory

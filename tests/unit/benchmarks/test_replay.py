@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from benchmarks.grid.file import Grid
 from benchmarks.replay.pipeline import tune
 from benchmarks.replay.world import GridWorld, ModelWorld

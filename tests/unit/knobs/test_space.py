@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.knobs.constraints import THREAD_SLACK
-from autotune.knobs.knob import LEVELS, progress
+from autotune.knobs.knob import progress
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.knobs.task_facts import LeftOut
@@ -24,7 +25,7 @@ SPACES = st.builds(
     lambda host, batch, level, convolutions: build(context(host, batch, convolutions=convolutions), level),
     BUDGETS,
     st.integers(1, 512),
-    st.sampled_from(LEVELS),
+    st.sampled_from(list(LEVELS)),
     st.booleans(),
 )
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs.knob import LEVELS, Count, Knob
+from autotune.knobs.knob import Count, Knob
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.profiles import file
@@ -31,12 +32,14 @@ from autotune.profiles.format import (
     Written,
 )
 from autotune.profiles.records import MOST_NUMBER, as_data
+from autotune.report.profile import show
 from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import Proof
 from tests.doubles.profiles import TUNED, profile
 from tests.strategies import settings as any_settings
 
 TEXT = file.dump(profile())
+OLDER = TEXT[: TEXT.index("  max:")] + TEXT[TEXT.index("evidence:") :]
 COMPARED = Fingerprint(("0123456789abcdef",), ("0" * 16,), ())
 
 
@@ -52,6 +55,13 @@ def refusal(text: str) -> str:
     with pytest.raises(ProfileError) as caught:
         file.parse(text, "p.yaml")
     return str(caught.value)
+
+
+def test_a_profile_from_before_a_level_existed_is_valid() -> None:
+    older = file.parse(OLDER, "p.yaml")
+    assert list(older.levels) == ["safe", "amp"]
+    assert file.parse(file.dump(older), "p.yaml") == older
+    assert "amp" in show(older)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +101,7 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, words: str) -> 
         (changed("torch:", "LD_PRELOAD:"), "software.LD_PRELOAD: 'LD_PRELOAD' is not a lower-case word"),
         (changed("  rate: 1240.25\n", ""), "baseline.rate: is missing"),
         (TEXT.replace("machine:", "mach:"), "mach: is no key of this format; did you mean machine?"),
-        (TEXT[: TEXT.index("  max:")] + TEXT[TEXT.index("evidence:") :], "levels: a group of keys is not complete"),
+        (OLDER.replace("recommended: amp", "recommended: max"), "levels: the recommended max is missing"),
         ("{}", "has no key 'schema'"),
         ("schema: [1]\n", "schema: a list is not autotune.profile"),
         ("schema: autotune.profile/2\n", "another version of torch-autotune wrote it. Tune again"),
@@ -221,7 +231,7 @@ def generated(draw: st.DrawFn) -> Profile:
         profile(),
         software=software,
         target=draw(targets),
-        recommended=draw(st.sampled_from(LEVELS)),
+        recommended=draw(st.sampled_from(list(LEVELS))),
         baseline=draw(tuned),
         baseline_rate=draw(rates),
         levels={name: draw(levels()) for name in LEVELS},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.devices import CPU
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.history import Trial
@@ -24,7 +25,7 @@ def test_mpi_is_expected_ahead_of_gloo():
 
 
 def test_a_usual_backend_is_no_effect_of_its_own():
-    group = next(group for group in groups_on("cpu") if group.name == "backend")
+    group = next(group for group in groups_on(CPU) if group.name == "backend")
     settings = [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16)]
     assert correlations([group], settings, settings)[0].tolist() == [
         [1, 1, 0, 0],

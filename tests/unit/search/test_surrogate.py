@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from autotune.devices import CPU
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.search.surrogate import Surrogate, expected_improvement
@@ -26,7 +27,7 @@ def trial(settings: Settings, log: float) -> Trial:
 def test_repeats_that_differ_more_than_expected_are_believed_less() -> None:
     def mean_of(scatter: float) -> float:
         repeats = [trial(OWN, log) for log in (0.0, scatter, -scatter, scatter, -scatter, 0.0)]
-        model = Surrogate([*repeats, trial(OTHER, 0.3)], lambda _: 0.0, "cpu")
+        model = Surrogate([*repeats, trial(OTHER, 0.3)], lambda _: 0.0, CPU)
         mean, _deviation = model.gains([OTHER], OWN)
         return float(mean[0])
 
@@ -34,7 +35,7 @@ def test_repeats_that_differ_more_than_expected_are_believed_less() -> None:
 
 
 def test_nothing_is_gained_over_itself_and_that_is_certain() -> None:
-    model = Surrogate([trial(OWN, 0.0), trial(OTHER, 0.1)], lambda _: 0.0, "cpu")
+    model = Surrogate([trial(OWN, 0.0), trial(OTHER, 0.1)], lambda _: 0.0, CPU)
     (mean,), (deviation,) = model.gains([OWN], OWN)
     assert (mean, deviation) == pytest.approx((0.0, 0.0), abs=1e-6)
 

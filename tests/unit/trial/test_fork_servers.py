@@ -78,7 +78,7 @@ def made(base: dict[str, str] | None = None, threads: int = 8, memory: int = 64 
         *((f"{pool}_NUM_THREADS", "64", "1") for pool in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")),
         ("GLOO_SOCKET_IFNAME", "eth0", "lo"),
         ("NCCL_SOCKET_IFNAME", "eth0", "lo"),
-        ("CUDA_DEVICE_ORDER", "FASTEST_FIRST", "PCI_BUS_ID"),
+        ("CUDA_DEVICE_ORDER", "FASTEST_FIRST", "FASTEST_FIRST"),
         ("PYTORCH_NVML_BASED_CUDA_CHECK", "0", "1"),
         ("CUDA_VISIBLE_DEVICES", "1", "1"),
         ("https_proxy", "http://proxy", "http://proxy"),

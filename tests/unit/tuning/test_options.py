@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import UsageError
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, TimedOut
 from autotune.tuning.options import Options

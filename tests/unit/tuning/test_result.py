@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.knob import Context
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.profiles import file as profiles
@@ -121,7 +122,7 @@ class TestProfile:
         assert made.key == machine_type(MACHINE).key
         assert made.target.name == "simulated"
         assert (made.baseline, made.baseline_rate) == (OWN, pytest.approx(100.0))
-        assert tuple(made.levels) == LEVELS
+        assert list(made.levels) == list(LEVELS)
         assert made.evidence.trials == 1
         assert made.evidence.warnings == warnings
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import Interrupted
-from autotune.knobs.knob import LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress

@@ -1,0 +1,153 @@
+"""The devices that PyTorch trains on. Nothing imports PyTorch, or starts a context, before it is asked to.
+
+`Device` is any accelerator that PyTorch knows, by ``torch.accelerator``; CPUs and CUDA say what differs. Another one
+needs a row only if it has figures of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One device, or any of its kind. Profiles hold its name.
+
+    Attributes:
+        type: what PyTorch calls the kind.
+        index: of the card; None for the current one.
+        backend: what its users exchange gradients with.
+        graphs: True if launches can be recorded and repeated.
+        process_loss: log rate lost with each doubling of processes beside gradient sync.
+        overhead_seconds: of each step whatever its batch: Python, dispatch, kernel launches.
+        update_seconds: of the optimizer per parameter.
+        precision_gain: usual gain in log rate of the precisions that may be faster than fp32.
+        compile_gain: the same of modes of torch.compile, in the order in which they are tried.
+        rows, copied: rows of a matrix product, and bytes of a copy, that measure its rates.
+    """
+
+    type: str
+    index: int | None = None
+    backend: str = "gloo"
+    graphs: bool = False
+    process_loss: float = 0.0
+    overhead_seconds: float = 2e-3
+    update_seconds: float = 2e-11
+    precision_gain: Mapping[str, float] = field(default_factory=lambda: {"bf16": 0.1}, hash=False)
+    compile_gain: Mapping[str, float] = field(default_factory=lambda: {"default": 0.1}, hash=False)
+    rows: int = 4096
+    copied: int = 2**28
+
+    def __str__(self) -> str:
+        """Return the name, such as ``cuda:1``."""
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    @property
+    def on_host(self) -> bool:
+        """Return True for CPUs: their memory is the host's, and calls return when the work is done."""
+        return self.type == "cpu"
+
+    def is_available(self) -> bool:
+        """Return True if PyTorch can train on it here."""
+        import torch
+
+        own = torch.accelerator.current_accelerator()
+        return own is not None and own.type == self.type and torch.accelerator.is_available()
+
+    def count(self) -> int:
+        """Return how many there are."""
+        import torch
+
+        return torch.accelerator.device_count()
+
+    def has_context(self) -> bool:
+        """Return True if this process may have started it, so that forks of it cannot use it any more."""
+        return bool(self._ask("is_initialized", otherwise=self.is_available))
+
+    def select(self) -> None:
+        """Make it the current one of its kind."""
+        self._ask("set_device", self.index, otherwise=lambda _index: None)
+
+    def synchronize(self) -> None:
+        """Wait until it has finished its work."""
+        import torch
+
+        torch.accelerator.synchronize(str(self))
+
+    def peak_memory(self) -> int:
+        """Return the most bytes that this process has reserved; 0 if PyTorch does not count them."""
+        return int(self._ask("max_memory_reserved", self.index, otherwise=lambda _index: 0))
+
+    def _ask(self, name: str, *arguments: Any, otherwise: Any) -> Any:
+        """Call a function of the kind's module in ``torch``, which few modules have all of."""
+        import torch
+
+        return getattr(torch.get_device_module(self.type), name, otherwise)(*arguments)
+
+
+class _Cpu(Device):
+    """The CPUs: nothing to start, to choose or to wait for."""
+
+    def is_available(self) -> bool:
+        return True
+
+    def has_context(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        pass
+
+    def _ask(self, name: str, *arguments: Any, otherwise: Any) -> Any:
+        return otherwise(*arguments)
+
+
+class _Cuda(Device):
+    """NVIDIA's GPUs. They are counted by NVML, which starts no context."""
+
+    def is_available(self) -> bool:
+        return self.count() > 0
+
+    def count(self) -> int:
+        import torch
+
+        return torch.cuda.device_count()
+
+
+CPU = _Cpu(
+    type="cpu",
+    process_loss=0.15,  # processes share caches and memory
+    overhead_seconds=5e-4,
+    update_seconds=2e-9,  # about 16 bytes of a parameter pass through memory
+    compile_gain={"default": 0.08},
+    rows=1024,
+    copied=2**26,
+)
+CUDA = _Cuda(
+    type="cuda",
+    backend="nccl",
+    graphs=True,
+    precision_gain={"tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
+    # CUDA graphs bring most if kernels are short; timing kernels adds little, and takes minutes
+    compile_gain={"reduce-overhead": 0.45, "default": 0.25, "max-autotune": 0.50},
+)
+KINDS = {each.type: each for each in (CPU, CUDA)}
+"""What has figures of its own."""
+
+
+def of(name: object) -> Device:
+    """Return the device called ``name``, such as ``cuda:1``; a ``torch.device`` will do."""
+    kind, _, index = str(name).partition(":")
+    return replace(KINDS.get(kind) or Device(type=kind), index=int(index) if index else None)
+
+
+def found() -> Device:
+    """Return what training takes here if nobody chooses: an accelerator if there is one. It starts no context."""
+    import torch
+
+    if CUDA.is_available():
+        return CUDA
+    own = torch.accelerator.current_accelerator()
+    kind = of(own.type) if own is not None else CPU
+    return kind if kind.is_available() else CPU
