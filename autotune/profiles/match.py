@@ -77,17 +77,17 @@ class Here:
     Attributes:
         machine: this machine.
         software: its versions, as profiles have them; unknown ones may be left out.
-        target: the task's name; None for any.
+        names: the task's names, the present one first; none for any task.
     """
 
     machine: MachineType
     software: Mapping[str, Any]
-    target: str | None = None
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def on(cls, inventory: Inventory, target: str | None = None) -> Here:
-        """Return the machine that ``inventory`` describes."""
-        return cls(machine_type(inventory), versions(inventory), target)
+    def on(cls, inventory: Inventory, *names: str) -> Here:
+        """Return the machine that ``inventory`` describes, and the task of one of the ``names``."""
+        return cls(machine_type(inventory), versions(inventory), names)
 
 
 def compare(profile: Profile, here: Here, source: str = "", content: bytes = b"", path: Path | None = None) -> Match:
@@ -101,8 +101,8 @@ def _fields(profile: Profile, here: Here) -> Iterator[Difference]:
     """Yield every field that is compared, with its verdict."""
     target, machine = profile.target, here.machine
     on_cpu = target.device == "cpu"
-    if here.target is not None:
-        yield _field("target", target.name, here.target, _or(NONE, target.name, here.target))
+    if here.names:
+        yield _field("target", target.name, here.names[0], EXACT if target.name in here.names else NONE)
     # a profile for the CPU fits a machine with GPUs only if it was made on one
     fits = not machine.gpus or bool(profile.machine.gpus) if on_cpu else bool(machine.gpus)
     yield _field("device", target.device, "cuda" if machine.gpus else "cpu", EXACT if fits else NONE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune import project
 from autotune.durations import MOST_SECONDS
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
@@ -37,7 +38,9 @@ class Options:
     """The user's options."""
 
     profile: Path | None = None
-    """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""
+    """Where to write; by default ``profiles/<machine key>/<target>.yaml`` in the script's project."""
+    name: str | None = None
+    """The target's name; by default the script's in its project, such as ``vision.train`` for ``vision/train.py``."""
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
@@ -88,6 +91,8 @@ class Options:
         for option, most in zip(("--max-memory", "--max-gpu-memory"), self.memory, strict=True):
             if most is not None and not most > 0:
                 raise UsageError(f"{option} {most}: must be a positive number of bytes")
+        if self.name is not None and self.name != project.safe_name(self.name):
+            raise UsageError(f"--name {self.name!r}: use letters, digits, '-', '_' and inner dots, 100 bytes at most")
         check_names(self.only, "--only")
         check_fixed(self.fix or {}, self.only, self.level)
 

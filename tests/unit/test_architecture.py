@@ -37,7 +37,7 @@ IMPURE = "os time random subprocess logging"
 # Lowest first. Of several rows that name a module, the first that names it without a star counts, else the first.
 # fmt: off
 LAYERS = (
-    Layer("linux errors durations version environment decoding"),
+    Layer("linux errors durations version environment decoding project"),
     Layer("probes*",         "psutil pynvml platformdirs torch numpy", never="linux errors durations"),
     Layer("probes.torch_facts", "torch",                               prints=True),
     Layer("knobs*",          "torch",                                  never="subprocess logging"),

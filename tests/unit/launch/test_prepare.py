@@ -54,10 +54,10 @@ def test_processes_start_if_they_train_together(saved: Profile, processes: int, 
 
 def test_a_process_that_the_user_has_numbered_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(Path("train.py"), written="train.py")
-    assert _why_alone(SCRIPT, script) is None
+    assert _why_alone(SCRIPT, script, None) is None
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert _why_alone(SCRIPT, script) == "RANK and WORLD_SIZE are yours"
+    assert _why_alone(SCRIPT, script, None) == "RANK and WORLD_SIZE are yours"
 
 
 @pytest.mark.parametrize(
