@@ -29,7 +29,7 @@ def name_of(script: Path) -> str:
 
     A package that is run by its ``__main__.py`` has its own name.
     """
-    script = Path(os.path.abspath(script))
+    script = Path(os.path.realpath(script))
     own = script.parent if script.stem == "__main__" else script.with_suffix("")
     parts = own.relative_to(root(script)).parts if own != root(script) else (own.name,)
     return safe_name(".".join(parts))
@@ -37,7 +37,7 @@ def name_of(script: Path) -> str:
 
 def names_of(script: Path) -> tuple[str, ...]:
     """Return `name_of` the script, then its name in earlier versions, unless a script at the top is called so now."""
-    script = Path(os.path.abspath(script))
+    script = Path(os.path.realpath(script))
     stem = script.parent.name if script.stem == "__main__" else script.stem
     taken = os.path.lexists(root(script) / f"{stem}{script.suffix}")
     return tuple(dict.fromkeys((name_of(script), *([] if taken else [stem]))))

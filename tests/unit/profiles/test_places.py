@@ -82,6 +82,12 @@ def test_a_script_is_named_by_its_place_in_the_project(script: str, names: tuple
     assert project.names_of(Path(script)) == (names[:1] if "__main__" not in script else names)
 
 
+def test_a_link_is_called_as_what_it_leads_to(repository: Path) -> None:
+    """`tune` sees the file, and a training that calls `load` sees the link."""
+    (repository / "link.py").symlink_to(repository / "a" / "train.py")
+    assert project.name_of(repository / "link.py") == "a.train"
+
+
 def test_without_a_mark_the_scripts_own_folder_is_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
