@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from autotune import cli_profiles
+from autotune import cli_profiles, project
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
     CheckCommand,
@@ -35,7 +35,7 @@ from autotune.cli_parsing import (
     say,
 )
 from autotune.durations import optional_seconds, seconds
-from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError, cut
 from autotune.knobs.level import LEVELS
 from autotune.launch import line
 from autotune.trial.target import Script, Target
@@ -56,6 +56,7 @@ BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
 TRAIN_TIME_HELP = "How long you will train, such as 10h: on CPUs, lets compile be tried."
 WAIT_QUIET_HELP = "Wait up to this long until other processes are quiet: 10m. Not in the budget."
+NAME_HELP = "The target's name; else the script's in its project. Take it with autotune run --name."
 ONLY_HELP = "Vary only these knobs: --only threads,num_workers. Repeatable."
 SAMPLER_HELP = "Search with another Optuna sampler: tpe, random or module:Class, such as optuna.samplers:GPSampler."
 SCRIPT_HELP = (
@@ -84,6 +85,7 @@ def tune(
     target: TargetArgument,
     context: typer.Context,
     profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
+    name: Annotated[str | None, typer.Option(help=NAME_HELP)] = None,
     level: Annotated[str | None, typer.Option(help=f"The level to recommend: {', '.join(LEVELS)}.")] = None,
     budget: Annotated[str | None, typer.Option(help=BUDGET_HELP, show_default=BUDGET_DEFAULT)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
@@ -110,6 +112,7 @@ def tune(
 
     options = Options(
         profile=profile,
+        name=name,
         level=level,
         budget=optional_seconds(budget, "--budget"),
         seed=seed,
@@ -207,7 +210,8 @@ def run(
     profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
     level: LevelOption = None,
     task: Annotated[
-        str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
+        str | None,
+        typer.Option("--target", "--name", help="Take the profile of this task, such as model, not the script's own."),
     ] = None,
     nproc: Annotated[int | None, typer.Option(min=1, help="Processes on each machine; else the profile's.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
@@ -273,6 +277,9 @@ app.add_typer(cli_profiles.profiles_app, name="profiles")
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. Usage errors are shown by typer itself (exit 2)."""
     prepare_streams()
+    if project.working_folder() is None:
+        say("autotune: the working folder was deleted: change to another")
+        sys.exit(2)
     try:
         try:
             app(args=arguments)
@@ -283,7 +290,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.filename is not None:  # such as a name of 300 letters
+            say(f"autotune: {cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}")
+            sys.exit(2)
+        if error.errno != errno.ENOSPC:
             raise
         say(f"autotune: the output cannot be written ({error.strerror})")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune import project
 from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
 from autotune.errors import NothingUsable, ProfileError, UsageError
 
@@ -85,27 +87,28 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 
     Args:
         profile: the result.
-        path: of the profile; its journal is beside it.
+        path: of the profile, by which its journal is found.
         out: the file to write.
         script: how the user's script is started, without Python; by the target's name if None.
 
     Raises:
         UsageError: the journal cannot be read, or ``out`` is something else or cannot be written.
     """
+    from autotune.profiles.places import write_whole
     from autotune.report.page import html
-    from autotune.search.study import read_history  # imports optuna
+    from autotune.search.study import journal_of, read_history  # imports optuna
 
     check_report(out)
-    journal = path.with_suffix(".journal")
+    journal = journal_of(path)
     try:
         history = read_history(journal)
     except ValueError as error:
         raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
     try:
-        out.write_text(html(profile, history, path, script), encoding="utf-8")
+        write_whole(out, html(profile, history, path, script))
     except OSError as error:
         raise UsageError(f"{out}: the report cannot be written ({error.strerror})") from error
-    without = "" if history.trials else f"; without its journal {journal.name} there are no trials to draw"
+    without = "" if history.trials else f"; without its journal ({journal}) there are no trials to draw"
     return f"{out}: report of {profile.target.name}{without}"
 
 
@@ -139,7 +142,7 @@ def list_profiles() -> None:
 
 @profiles_app.command("match")
 def match(
-    target: Annotated[str | None, typer.Argument(help="The task's name, or a profile (.yaml).")] = None,
+    target: Annotated[str | None, typer.Argument(help="A script, a task's name, or a profile (.yaml).")] = None,
 ) -> None:
     """Show which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.probes import inventory
@@ -151,8 +154,11 @@ def match(
     machine = inventory.probe()
     if target and target.endswith((".yaml", ".yml")):
         found = registry.Lookup(registry.of_file(target, Here.on(machine)))
+    elif target and Path(target).suffix == ".py":
+        script = Path(os.path.realpath(target))
+        found = registry.search(Here.on(machine, *project.names_of(script)), script=script)
     else:
-        found = registry.search(Here.on(machine, target))
+        found = registry.search(Here.on(machine, *([target] if target else [])))
     best, notes = found.best, list(found.notes)
     if best is None:
         notes.insert(0, found.reason)
@@ -169,15 +175,16 @@ def push(
     profile: Annotated[Path, typer.Argument(help="A profile (.yaml).")],
     to: Annotated[str | None, typer.Option(help="Folder or URL; else the first of AUTOTUNE_PROFILES.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another profile that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also one that was measured on a busy machine.")] = False,
 ) -> None:
     """Copy a profile into a registry that others read."""
     from autotune.profiles import file, places, registry
 
     found = file.read(profile)
-    _check_shareable(found, profile)
+    _check_shareable(found, profile, force=force)
     there = registry.Registry(_registries(to, "--to")[0])
     own = places.file_names(found.target.name)[0]
-    name, text = f"{places.safe_name(found.key)}/{own}", file.dump(found, own)
+    name, text = f"{found.key}/{own}", file.dump(found, own)
     where = there.source(name)
     there.check_writable()
     before = there.read(name)
@@ -190,13 +197,17 @@ def push(
     print(where)
 
 
-def _check_shareable(profile: Profile, path: Path) -> None:
-    """Raise `UsageError` if others cannot rely on ``profile``, which is in the file ``path``."""
+def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
+    """Raise `UsageError` if others cannot rely on ``profile``, which is in the file ``path``.
+
+    With ``force`` one of a busy machine is shared: `show` says what it was measured beside.
+    """
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
-    if profile.evidence.busy:
+    if profile.evidence.busy and not force:
         raise UsageError(
-            f"{path}: was measured on a busy machine: tune again when nothing else runs (--wait-quiet 10m)"
+            f"{path}: was measured on a busy machine: tune again when nothing else runs (--wait-quiet 10m), or give"
+            " --force"
         )
     for level in profile.impossible():
         gain = f"{profile.levels[level].speedup.value:.0f}x"
@@ -207,13 +218,13 @@ def _check_shareable(profile: Profile, path: Path) -> None:
 def pull(
     what: Annotated[str | None, typer.Argument(help="The task's name, or the URL of a profile.")] = None,
     source: Annotated[str | None, typer.Option("--from", help="Folder or URL; else AUTOTUNE_PROFILES.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder to write to; else the user's own.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to write to; else profiles/ of the project.")] = None,
     sha256: Annotated[str | None, typer.Option(help="Digest that the file must have.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
+    from autotune.decoding import quote
     from autotune.profiles import file, places, registry
-    from autotune.profiles.records import quote
     from autotune.report import profile as words
 
     if what and places.is_url(what):
@@ -227,7 +238,10 @@ def pull(
     if sha256 is not None and sha256.lower() != digest:
         raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
     found = file.parse(content, shown)
-    path = places.default_path(found.key, found.target.name, to or places.user_folder())
+    if to is None:
+        path = places.own_place(found.key, found.target.name, Path("x"))
+    else:
+        path = places.default_path(found.key, found.target.name, to)
     say(f"{shown}: {quote(found.target.name)} on {found.key}, sha256 {digest}")
     if path.exists():
         say(words.diff(file.read(path), found, ("here", "pulled")))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from autotune import project
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, disabled
 from autotune.errors import UsageError
 from autotune.knobs import binding
@@ -154,7 +155,7 @@ def _settings(
             raise UsageError(f"--nproc {options.processes}: this machine runs at most {limit}")
         wanted, notes = with_processes(profile.levels[level].settings, options.processes, inventory), ()
     settings, said = clamp(wanted, inventory)
-    alone = _why_alone(profile, script) if settings.processes > 1 and options.processes is None else None
+    alone = _why_alone(profile, script, options.task) if settings.processes > 1 and options.processes is None else None
     if alone is not None:
         said = (*said, f"{script.name} is started as one process: {alone}")
         settings = one_process(settings, inventory)
@@ -220,9 +221,10 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
     if named:
         match = registry.of_file(named, Here.on(inventory))
         tuned = match.profile.target
-        same = tuned.script is None or tuned.name in (script.name, options.task)
+        same = tuned.script is None or tuned.name in (*project.names_of(script.path), options.task)
         return match, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
-    found = registry.search(Here.on(inventory, options.task or script.name), script=script.path)
+    names = (options.task,) if options.task else project.names_of(script.path)
+    found = registry.search(Here.on(inventory, *names), script=script.path)
     if found.match is not None:
         return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])
@@ -240,8 +242,8 @@ def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
     return Order(settings, profile.baseline, profile.target.compared, level, profile.target.device, shared)
 
 
-def _why_alone(profile: Profile, script: Script) -> str | None:
-    """Return why ``script`` must not be started as several processes; None if it may.
+def _why_alone(profile: Profile, script: Script, task: str | None) -> str | None:
+    """Return why ``script``, of the target ``task`` if one is named, must not be started as several processes, or None.
 
     Processes of a script that neither shares its work nor lets `autotune.load` do so would train side by side.
     """
@@ -249,7 +251,7 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
     if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
         return "RANK and WORLD_SIZE are yours"
     if profile.target.script is not None:
-        return None if script.name == tuned else f"the profile is of {tuned}"
+        return None if tuned in (*project.names_of(script.path), task) else f"the profile is of {tuned}"
     text = script.path.read_text(errors="replace") if script.path.is_file() else ""
     return None if "autotune" in text else UNSEEN
 

@@ -12,22 +12,21 @@ text and not 8, so that errors quote what was written. PyYAML splits the text, b
 from __future__ import annotations
 
 import contextlib
-import getpass
+import functools
 import os
-import platform
 import re
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
-from autotune.errors import ProfileError
+from autotune.decoding import InvalidValue, Keys, as_data, build, quote, shown
+from autotune.errors import ProfileError, UsageError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile
 from autotune.profiles.places import reason_of
-from autotune.profiles.records import InvalidValue, Keys, as_data, build, quote, shown
+from autotune.version import VERSION
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -66,17 +65,34 @@ def read(path: Path | str) -> Profile:
 
 def parse(content: bytes | str, name: str) -> Profile:
     """Return the profile in ``content``; errors call it ``name``."""
+    text, tool = "", ""
     try:
-        data, lines = load(_text(content))
+        text = _text(content)
+        data = load(text)
         _check_schema(data)
+        tool = _newer_tool(data)
         profile: Profile = build(Profile, data)
         return profile
     except InvalidValue as refused:
-        line = lines.get(refused.path) or lines.get(refused.path[:-1])  # if a key is missing, its group's line
+        if tool:
+            update = f"is of torch-autotune {tool}, and this is {VERSION}: update it (pip install -U torch-autotune)"
+            raise ProfileError(f"{name}: {update}, or tune again.") from None
+        line = _line_of(text, refused.path)
         place = f"line {line}: " if line else ""
         raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None
     except Problem as problem:
         raise ProfileError(f"{name}: {problem}. {RETUNE}") from None
+
+
+def _newer_tool(data: dict[str, Any]) -> str:
+    """Return the version that wrote a profile if it is newer than this one; else nothing."""
+    written = data.get("written")
+    tool = written.get("tool") if isinstance(written, dict) else None
+    numbers = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+    theirs, ours = numbers.match(tool if isinstance(tool, str) else ""), numbers.match(VERSION)
+    if theirs is None or ours is None:
+        return ""
+    return theirs[0] if [int(n or 0) for n in theirs.groups()] > [int(n or 0) for n in ours.groups()] else ""
 
 
 def _text(content: bytes | str) -> str:
@@ -138,28 +154,27 @@ def write(path: Path | str, profile: Profile) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` to ``path`` in one step, in a folder that is made if it is missing. Returns ``path``.
-
-    A link, device or pipe is never replaced. If writing fails, the old file stays and nothing is left behind.
-    """
+    """Write ``text`` to ``path`` as `autotune.profiles.places.write_whole` does. Returns ``path``."""
     try:
-        places.check_replaceable(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
-            whole = Path(folder, "profile")
-            with whole.open("w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            whole.chmod(0o644)
-            whole.replace(path)
+        places.write_whole(path, text)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({reason_of(error)})") from error
     return path
 
 
-def save(path: Path, profile: Profile) -> tuple[Path, str]:
-    """Write ``profile`` to ``path``; else to the user's folder, else to a temporary one.
+def check_target(path: Path, target: str) -> None:
+    """Raise `UsageError` if the file ``path`` is the profile of another ``target``: it is not replaced by accident."""
+    with contextlib.suppress(ProfileError):  # a broken one, or none
+        there = read(path).target.name
+        if there != target:
+            raise UsageError(
+                f"{path}: is the profile of {quote(there)}, not of {quote(target)}. Name another file, or remove it"
+            )
+
+
+def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path, str]:
+    """Write ``profile`` to ``path``; else to the user's folder for the project of the ``script``, else to a temporary
+    one.
 
     Returns where it is, and why it is not at ``path`` (empty if it is).
     """
@@ -167,7 +182,7 @@ def save(path: Path, profile: Profile) -> tuple[Path, str]:
         return write(path, profile), ""
     except ProfileError as error:
         first = error
-    for make in (places.user_folder, places.temporary_folder):
+    for make in (functools.partial(places.user_folder, script), places.temporary_folder):
         with contextlib.suppress(ProfileError, OSError):
             folder = make()
             if folder is not None:
@@ -185,6 +200,9 @@ def _is_partial(path: Path) -> bool:
 
 def private_names() -> tuple[str, ...]:
     """Return this machine's host name and this user's names, those that are long enough to be recognised in a text."""
+    import getpass  # who reads does without
+    import platform
+
     found = {platform.node(), platform.node().split(".")[0]}
     with contextlib.suppress(OSError, KeyError, RuntimeError, ImportError):  # a container's user may have no name
         found |= {getpass.getuser(), Path.home().name}
@@ -218,22 +236,42 @@ class Problem(ValueError):
     """Text that is not plain YAML; the message begins with the line."""
 
 
+class PlainLoader(PARSER):  # type: ignore[misc, valid-type]
+    """Reads numbers, true, false and null as YAML 1.2 and JSON do; every other word is text. No key stands twice."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Return a group of keys."""
+        seen: set[str] = set()
+        for key, _value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or not key.tag.endswith(":str"):
+                raise _problem(key, "a key is not plain text")
+            if key.value in seen:
+                raise _problem(key, f"the key {ascii(key.value)[:MAX_TEXT]} is there twice")
+            seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
 class PlainDumper(yaml.SafeDumper):
     """Quotes text that `load` would read as a number: ``0E0`` is text to PyYAML and a number to YAML 1.2."""
 
 
 for _tag, _pattern, _first in PLAIN:
-    PlainDumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+    for _kind in (PlainLoader, PlainDumper):
+        _kind.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
-def load(text: str) -> tuple[Any, dict[Keys, int]]:
-    """Return the one document in ``text`` as plain data, and the line (from 1 on) of each key and entry by its path.
+def load(text: str) -> Any:
+    """Return the one document in ``text`` as plain data.
 
     Raises:
         Problem: not YAML, or YAML with a rejected feature.
     """
     try:
-        return _Document(text).read()
+        _check_features(text)
+        return yaml.load(text, Loader=PlainLoader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise Problem(f"{line}{error.problem}") from None
@@ -248,83 +286,52 @@ def dump_plain(data: Mapping[str, Any]) -> str:
     )
 
 
-class _Document:
-    """Builds plain data from YAML's events."""
-
-    def __init__(self, text: str) -> None:
-        self._events: Any = yaml.parse(text, Loader=PARSER)
-        self._lines: dict[Keys, int] = {}
-
-    def read(self) -> tuple[Any, dict[Keys, int]]:
-        """Return the data, and the line of every key and entry."""
-        found = None
-        next(self._events)  # the stream's start
-        event = next(self._events)
-        if isinstance(event, yaml.DocumentStartEvent):
-            found = self._value(next(self._events), ())
-            next(self._events)  # the document's end
-            event = next(self._events)
-        if isinstance(event, yaml.DocumentStartEvent):
-            raise _problem(event, (), "a second document is not allowed")
-        return found, self._lines
-
-    def _value(self, event: Any, path: Keys) -> Any:
+def _check_features(text: str) -> None:
+    """Raise `Problem` for what is not plain. Events come one by one, so that nothing expands and nothing recurses."""
+    left: list[int] = []  # nodes that each group and list that is open may still have
+    events: Iterator[Any] = yaml.parse(text, Loader=PARSER)
+    documents = 0
+    for event in events:
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise _problem(event, "a second document is not allowed")
+        if isinstance(event, yaml.CollectionEndEvent):
+            left.pop()
+        if not isinstance(event, yaml.NodeEvent):
+            continue
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise _problem(event, path, "anchors and aliases are not allowed")
-        if event.tag is not None:
-            raise _problem(event, path, "tags are not allowed")
-        if len(path) >= MAX_DEPTH:
-            raise _problem(event, path, f"nested deeper than {MAX_DEPTH} levels")
+            raise _problem(event, "anchors and aliases are not allowed")
+        if getattr(event, "tag", None) is not None:
+            raise _problem(event, "tags are not allowed")
+        if left:
+            left[-1] -= 1
+            if left[-1] < 0:
+                raise _problem(event, f"this group has more than {MAX_ITEMS} entries")
         if isinstance(event, yaml.ScalarEvent):
-            return _single(event, path)
-        return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._group(path)
-
-    def _list(self, path: Keys) -> list[Any]:
-        found: list[Any] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            _check_count(found, event, path)
-            here = (*path, len(found))
-            self._lines[here] = _line(event)
-            found.append(self._value(event, here))
-        return found
-
-    def _group(self, path: Keys) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            _check_count(found, event, path)
-            key = self._value(event, (*path, "")) if isinstance(event, yaml.ScalarEvent) else None
-            if not isinstance(key, str):
-                raise _problem(event, path, "a key is not plain text")
-            if key in found:
-                raise _problem(event, path, f"the key {ascii(key)[:MAX_TEXT]} is there twice")
-            here = (*path, key)
-            self._lines[here] = _line(event)
-            found[key] = self._value(next(self._events), here)
-        return found
+            if not event.value.isprintable():
+                raise _problem(event, "holds control or other unprintable characters")
+            if len(event.value) > MAX_TEXT:
+                raise _problem(event, f"{shown(event.value)!r} is longer than {MAX_TEXT} characters")
+            continue
+        left.append(MAX_ITEMS if isinstance(event, yaml.SequenceStartEvent) else 2 * MAX_ITEMS)  # keys and values
+        if len(left) > MAX_DEPTH:
+            raise _problem(event, f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _single(event: Any, path: Keys) -> Any:
-    """Return text, a number, true, false or null, as YAML 1.2 and JSON read it."""
-    text: str = event.value
-    if not text.isprintable():
-        raise _problem(event, path, "holds control or other unprintable characters")
-    if len(text) > MAX_TEXT:
-        raise _problem(event, path, f"{shown(text)!r} is longer than {MAX_TEXT} characters")
-    kind = next((tag for tag, pattern, _ in PLAIN if re.fullmatch(pattern, text)), "") if event.implicit[0] else ""
-    if kind in ("int", "float"):
-        return int(text) if kind == "int" else float(text)
-    return {"null": None, "bool": text == "true"}.get(kind, text)
+def _line_of(text: str, path: Keys) -> int:
+    """Return the line (from 1 on) of the key or entry at ``path``; of its group if it is missing."""
+    node: Any = yaml.compose(text, Loader=PlainLoader)
+    line = 0
+    for part in path:
+        entries = dict(enumerate((value, value) for value in node.value))
+        if isinstance(node, yaml.MappingNode):
+            entries = {key.value: (key, value) for key, value in node.value}
+        if part not in entries:
+            break
+        key, node = entries[part]
+        line = key.start_mark.line + 1
+    return line
 
 
-def _check_count(found: Any, event: Any, path: Keys) -> None:
-    if len(found) >= MAX_ITEMS:
-        raise _problem(event, path, f"has more than {MAX_ITEMS} entries")
-
-
-def _problem(event: Any, path: Keys, words: str) -> Problem:
-    place = ".".join(filter(None, map(shown, path)))
-    return Problem(f"line {_line(event)}: {f'{place}: ' if place else ''}{words}")
-
-
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
+def _problem(at: Any, words: str) -> Problem:
+    return Problem(f"line {at.start_mark.line + 1}: {words}")

@@ -1,7 +1,7 @@
 """The profile's format: what a tuning run found, as frozen records. A file holds exactly these fields, in this order.
 
 A profile may come from anyone. It holds numbers, enumerated words and short plain text only: nothing in it names a
-file, a variable or code. Annotations are the limits that reading checks (`autotune.profiles.records`); making a record
+file, a variable or code. Annotations are the limits that reading checks (`autotune.decoding`); making a record
 in Python checks nothing. The format gets a number when version 1.0 is released.
 """
 
@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from autotune import devices
-from autotune.devices import Device
-from autotune.errors import UsageError, did_you_mean
-from autotune.knobs.knob import Knob, progress
-from autotune.knobs.level import AMP, LEVELS
-from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
-from autotune.knobs.task_facts import Fingerprint, LeftOut
-from autotune.probes.facts import Gpu, Inventory
-from autotune.profiles.records import (
+from autotune.decoding import (
     OMITTED,
     At,
     Count,
@@ -31,6 +24,13 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
+from autotune.devices import Device
+from autotune.errors import UsageError, did_you_mean
+from autotune.knobs.knob import Knob, progress
+from autotune.knobs.level import AMP, LEVELS
+from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
+from autotune.knobs.task_facts import Fingerprint, LeftOut
+from autotune.probes.facts import Gpu, Inventory
 from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import MOST_SPEEDUP, Proof, Round
 from autotune.stats.whole_run import WholeRun
@@ -50,6 +50,7 @@ Slug = Annotated[str, pattern(r"[a-z0-9][a-z0-9.\-]{0,199}", "a plain name (a-z,
 Fact = Annotated[str, pattern(r"[\x21-\x7e]{1,100}", "one plain word")]
 Number = Annotated[int, span(1, 2**20)]
 Name = Annotated[str, Limit(lambda text: 0 < len(text) <= MAX_NAME, f"a name of up to {MAX_NAME} letters")]
+TargetName = Annotated[str, pattern(r"\w[\w .,+=@()-]{0,99}", "a plain name of letters and digits, without folders")]
 KnobName = Annotated[str, one_of(KNOB_NAMES, "a knob")]
 Key = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,31}", "a lower-case word")]
 Level = Annotated[str, one_of(LEVELS)]
@@ -67,7 +68,8 @@ def _proof(high: float | None, **values: Any) -> Proof:
     return Proof(high=math.inf if high is None else high, **values)
 
 
-Knobs = Annotated[Settings, Rules({name: _knob(knob) for name, knob in BY_NAME.items()}, Settings)]
+Knobs = Annotated[Settings, Rules({name: _knob(knob) for name, knob in BY_NAME.items()}, Settings, with_time=True)]
+"""A knob that a file does not have came later: it has PyTorch's own value."""
 Ratio = Annotated[
     Proof,
     Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof),
@@ -193,7 +195,7 @@ class Evidence:
 class Target:
     """The target: the task's name, the unit of its rates, and its device."""
 
-    name: Name
+    name: TargetName
     unit: Name
     device: Annotated[str, pattern(r"[a-z]{1,16}(:[0-9]{1,3})?", "a device, such as cpu or cuda:1")]
     parameters: Count
@@ -223,7 +225,16 @@ class Written:
 
 @dataclass(frozen=True)
 class Profile:
-    """The file's content."""
+    """What a tuning run found: the content of a file, whose keys docs/profile-format.md explains.
+
+    Attributes:
+        machine, software, target: what it holds for.
+        recommended: the level that is applied.
+        baseline, baseline_rate: the user's own settings, and their items per second.
+        levels: the result of each level: ``settings``, ``rate`` in items per second, ``speedup`` with its interval,
+            ``proven``.
+        evidence: what was tried, what failed, and how long it took in seconds.
+    """
 
     schema: Annotated[str, one_of((SCHEMA,))] = field(default=SCHEMA, kw_only=True)
     written: Annotated[Written | None, OMITTED] = field(default=None, kw_only=True)

@@ -79,13 +79,13 @@ class Here:
     Attributes:
         machine: this machine.
         software: its versions, as profiles have them; unknown ones may be left out.
-        target: the task's name; None for any.
+        names: the task's names, the present one first; none for any task.
         accelerator: what PyTorch trains on if there is no CUDA device.
     """
 
     machine: MachineType
     software: Mapping[str, Any]
-    target: str | None = None
+    names: tuple[str, ...] = ()
     accelerator: Device = CPU
 
     @property
@@ -94,9 +94,9 @@ class Here:
         return CUDA if self.machine.gpus else self.accelerator
 
     @classmethod
-    def on(cls, inventory: Inventory, target: str | None = None) -> Here:
-        """Return the machine that ``inventory`` describes."""
-        return cls(machine_type(inventory), versions(inventory), target, inventory.device)
+    def on(cls, inventory: Inventory, *names: str) -> Here:
+        """Return the machine that ``inventory`` describes, and the task of one of the ``names``."""
+        return cls(machine_type(inventory), versions(inventory), names, inventory.device)
 
 
 def compare(profile: Profile, here: Here, source: str = "", content: bytes = b"", path: Path | None = None) -> Match:
@@ -111,8 +111,8 @@ def _fields(profile: Profile, here: Here) -> Iterator[Difference]:
     target, machine = profile.target, here.machine
     device, own = devices.of(target.device), here.device
     on_cpu = device.on_host
-    if here.target is not None:
-        yield _field("target", target.name, here.target, _or(NONE, target.name, here.target))
+    if here.names:
+        yield _field("target", target.name, here.names[0], EXACT if target.name in here.names else NONE)
     # a profile for the CPU fits a machine with GPUs only if it was made on one
     fits = own.on_host or bool(profile.machine.gpus) if on_cpu else device.type == own.type
     yield _field("device", target.device, own.type, EXACT if fits else NONE)

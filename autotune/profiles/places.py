@@ -13,12 +13,16 @@ from pathlib import Path
 
 from platformdirs import site_data_dir, user_data_dir
 
+from autotune import project
 from autotune.errors import UsageError
+from autotune.project import safe_name, with_digest
 
 APPLICATION = "torch-autotune"
 VARIABLE = "AUTOTUNE_PROFILES"
 FOLDER = "profiles"
 START = 4096
+PARTIAL = ".partial.yaml"
+"""The end of the name of an interrupted run's profile."""
 SCHEMA_LINE = re.compile(rb"^schema: autotune\.profile", re.MULTILINE)
 """Every profile has it behind its header."""
 ADVICE = "Choose another place: --profile OUT.yaml"
@@ -30,14 +34,15 @@ _ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
 """One entry of the variable. In ``https://host:8000/x:/folder`` only the last colon ends the URL."""
 
 
-def default_path(machine_key: str, target: str, root: Path | None = None) -> Path:
+def default_path(machine_key: str, target: str, root: Path) -> Path:
     """Return where the profile of ``target`` on this type of machine belongs."""
-    return (root or Path(FOLDER)) / safe_name(machine_key) / file_names(target)[0]
+    return root / safe_name(machine_key) / file_names(target)[0]
 
 
 def file_names(target: str) -> tuple[str, ...]:
-    """Return the names of files that may hold a profile of ``target``, the best first."""
-    return tuple(f"{safe_name(target)}{end}" for end in (".yaml", ".partial.yaml"))
+    """Return the names of files that may hold a profile of ``target``, the best first; last those of old versions."""
+    old = re.sub(r"[^A-Za-z0-9._-]+", "-", target[:100]).strip(".-") or "unnamed"
+    return tuple(f"{name}{end}" for name in dict.fromkeys((safe_name(target), old)) for end in (".yaml", PARTIAL))
 
 
 def target_of(name: str) -> str:
@@ -45,20 +50,21 @@ def target_of(name: str) -> str:
     return re.sub(r"(\.partial)?\.yaml$", "", name.rpartition("/")[2])
 
 
-def safe_name(text: str) -> str:
-    """Return ``text`` as one visible file name: letters, digits, ``_``, ``-`` and inner dots."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text[:100]).strip(".-") or "unnamed"
-
-
 def places(script: Path | None = None) -> tuple[Place, ...]:
-    """Return all places to look in, nearest first: the project, the folder of the training ``script``, the user's, the
-    system's, and what ``AUTOTUNE_PROFILES`` names. Each counts once."""
-    beside = [script.parent / FOLDER] if script is not None else []
-    usual = [each for each in (user_folder(), _absolute(site_data_dir)) if each is not None]
+    """Return all places to look in, nearest first: the project's folders from the training ``script`` upwards, what the
+    user's data folder holds for this project, the system's, and what ``AUTOTUNE_PROFILES`` names. Each counts once."""
+    here = project.working_folder()
+    near = [_shortened(each / FOLDER, here) for each in project.folders(script)]
+    usual = [each for each in (user_folder(script), _absolute(site_data_dir)) if each is not None]
     found: dict[str, Place] = {}
-    for each in [Path(FOLDER), *beside, *usual, *named_places()]:
+    for each in [*near, *usual, *named_places()]:
         found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
+
+
+def _shortened(path: Path, here: Path | None) -> Path:
+    """Return ``path`` as people write it ``here``: relative if it lies below."""
+    return path.relative_to(here) if here is not None and path.is_relative_to(here) else path
 
 
 def named_places() -> tuple[Place, ...]:
@@ -85,8 +91,18 @@ def is_url(text: str) -> bool:
     return re.match(_SCHEME, text) is not None
 
 
-def user_folder() -> Path | None:
-    """Return the folder of this user's profiles; None for a user without a home folder."""
+def user_folder(script: Path | None = None) -> Path | None:
+    """Return the folder of this user's profiles of one project: of the ``script``, or of the working folder.
+
+    None for a user without a home folder.
+    """
+    top = project.root(Path(os.path.realpath(script or "x")))
+    shared = shared_folder()
+    return None if shared is None else shared / with_digest(safe_name(top.name), str(top))
+
+
+def shared_folder() -> Path | None:
+    """Return the folder that holds those of the user's projects. Earlier versions kept all profiles there."""
     return _absolute(user_data_dir)
 
 
@@ -108,14 +124,14 @@ def _absolute(folder: Callable[..., str]) -> Path | None:
 
 
 def checked_place(path: Path) -> Path:
-    """Return ``path``, in a folder that is there: a run finds out before it begins that it cannot write its profile.
+    """Return ``path``: a run finds out before it begins that it cannot write its profile. Nothing is made yet.
 
     Raises:
         UsageError: it cannot be written, or holds something other than a profile.
     """
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
     try:
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
         check_replaceable(path)
         _check_folder(path.parent)
         check_kind(path, "profile", SCHEMA_LINE)
@@ -147,18 +163,29 @@ def read_plain(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-def own_place(machine_key: str, target: str) -> Path:
-    """Return where the profile of a run belongs: in the project, or in the user's folder if the project is read-only.
+def own_place(machine_key: str, target: str, script: Path) -> Path:
+    """Return where the profile of a run belongs: in the project of the ``script``, or in the user's folder for that
+    project if it is read-only.
 
     Raises:
         UsageError: neither can be written, or something other than a plain file is there.
     """
-    path = default_path(machine_key, target)
+    folder = _shortened(project.root(Path(os.path.realpath(script))) / FOLDER, project.working_folder())
+    path = default_path(machine_key, target, folder)
     try:
         _check_folder(path.parent)
     except OSError:
-        path = default_path(machine_key, target, user_folder())
+        path = default_path(machine_key, target, user_folder(script) or folder)
     return checked_place(path)
+
+
+def journal_of(profile: Path, cache: Path | None) -> Path:
+    """Return the study's journal of the profile in the file ``profile``: in the user's ``cache`` folder, a file for
+    each path. It is beside the profile if there is no cache, or if an earlier version left it there."""
+    beside = profile.with_suffix(".journal")
+    if cache is None or beside.is_file():
+        return beside
+    return cache / "journals" / f"{with_digest(safe_name(profile.stem), os.path.abspath(profile))}.journal"
 
 
 def check_replaceable(path: Path) -> None:
@@ -176,7 +203,34 @@ def reason_of(error: OSError) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    """Make ``folder`` if it is missing, and raise `OSError` if no file can be made in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
+    """Raise `OSError` if no file can be made in ``folder``, or in the nearest one above it that is there."""
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    with tempfile.TemporaryFile(dir=there):
         pass
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` in one step: readers see the old file or the new one, never a part.
+
+    Missing folders are made. If writing fails or is interrupted, the old file stays and nothing is left behind.
+
+    Raises:
+        OSError: it cannot be written. A link, device or pipe is never replaced.
+    """
+    check_replaceable(path)
+    missing = [each for each in (path.parent, *path.absolute().parent.parents) if not os.path.lexists(each)]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
+            whole = Path(folder, "whole")
+            with whole.open("w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            whole.chmod(0o644)
+            whole.replace(path)
+    except BaseException:
+        for each in missing:  # the deepest first; one that another process has used meanwhile is not empty
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        raise

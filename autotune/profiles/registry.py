@@ -11,34 +11,35 @@ file systems (s3fs, gcsfs, aiohttp ...) are imported when a URL is used, not bef
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
+import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.decoding import quote
 from autotune.errors import ProfileError, did_you_mean
 from autotune.probes.system import System
 from autotune.profiles import file, match, places
 from autotune.profiles.match import Here, Match
 from autotune.profiles.places import Place
-from autotune.profiles.records import quote
+from autotune.project import safe_name, with_digest
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}/[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}\.yaml")
+_PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,199}/[\w-][\w.-]{0,199}\.yaml")
 """Names that may be shown: others' file names can hold anything. Hidden files are no profiles."""
 SECONDS = 10.0
 """A request that takes longer is given up: training must start."""
+MOST_REDIRECTS = 3
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "http": {"max_redirects": 3, "client_kwargs": {"trust_env": True}},
+    "http": {"client_kwargs": {"trust_env": True}},
     "s3": {"config_kwargs": {"connect_timeout": 4, "read_timeout": 4, "retries": {"max_attempts": 1}}},
 }
-READ_ONLY = ("http", "github", "git", "memory")
+READ_ONLY = ("http", "github", "git")
 """Protocols by which files cannot be written so that others find them."""
 
 
@@ -67,10 +68,16 @@ class Registry:
         return self._root / name
 
     def read(self, name: str) -> bytes | None:
-        """Return the file ``name``, cut one byte after the most that a profile may have; None if there is none."""
+        """Return the file ``name``, cut one byte after the most that a profile may have; None if there is none.
+
+        A link that leads out of the folder is not followed: who may write there must not see what its readers may read.
+        """
         if self.url:
             return read_url(_joined(self.url, name))
         try:
+            inside = os.path.realpath(self._root) + os.sep
+            if not os.path.realpath(self._root / name).startswith(inside):
+                raise ProfileError(f"{self.source(name)}: is a link that leads out of {self.shown}")
             return places.read_plain(self._root / name, file.MAX_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -87,26 +94,25 @@ class Registry:
         self.check_writable()
         if not self.url:
             file.write_text(self._root / name, text)
-            return
-
-        def work(files: Any, path: str) -> None:
-            if protocol(self.url) in ("sftp", "ssh", "smb"):
-                files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            files.pipe_file(path, text.encode())
-
-        _in_time(work, _joined(self.url, name))
+        else:
+            _remote(_joined(self.url, name), lambda files, path: _write(files, path, text))
 
     def names(self) -> list[str]:
         """Return the names of all profiles, sorted. A folder that is missing has none."""
+        if protocol(self.url) == "http":
+            raise ProfileError(f"{self.shown}: a web server is not listed; autotune profiles match TARGET looks there")
         found: list[str] = []
-        with contextlib.suppress(OSError):
-            own = self._root.glob("*/*.yaml")
-            found = list_url(self.url) if self.url else [str(path.relative_to(self._root)) for path in own]
+        if self.url:
+            paths = _remote(self.url, lambda files, path: _call(files, "glob", f"{path}/*/*.yaml"))
+            found = ["/".join(each.split("/")[-2:]) for each in paths or ()]
+        else:
+            with contextlib.suppress(OSError):
+                found = [str(path.relative_to(self._root)) for path in self._root.glob("*/*.yaml")]
         return sorted(filter(_PLAIN_NAME.fullmatch, found))
 
     def like(self, key: str, wanted: Sequence[str]) -> list[str]:
-        """Return files called as one of ``wanted`` of the few machines whose keys are most like ``key``. What cannot be
-        listed has none. Never raises."""
+        """Return files called as one of ``wanted`` of the few other machines whose keys share most words with ``key``.
+        What cannot be listed has none. Never raises."""
         if self._silent or protocol(self.url) == "http":
             return []
         try:
@@ -115,7 +121,8 @@ class Registry:
             self.notes.append(str(error))
             return []
         others = {name.partition("/")[0] for name in found if name.partition("/")[2] in wanted} - {key}
-        near = difflib.get_close_matches(key, sorted(others), n=NEIGHBOURS, cutoff=0.0)
+        words = set(key.split("-"))
+        near = sorted(others, key=lambda other: (-len(words.intersection(other.split("-"))), other))[:NEIGHBOURS]
         return [name for other, each in itertools.product(near, wanted) if (name := f"{other}/{each}") in found]
 
     def look(self, name: str, here: Here) -> Match | None:
@@ -157,13 +164,33 @@ class Lookup:
         return None if self.reason else self.best
 
 
-def of_file(path: Path | str, here: Here) -> Match:
-    """Return the profile in the file ``path``, which the user names, and how well it fits this machine.
+def of_file(named: Path | str, here: Here) -> Match:
+    """Return the profile in the file, or at the URL, that the user names, and how well it fits this machine.
+
+    What was read from a URL is kept in the user's cache, and taken from there if the URL cannot be read.
 
     Raises:
         ProfileError: there is none.
     """
-    return match.compare(file.read(path), here, str(path), path=Path(path))
+    url = str(named)
+    if not places.is_url(url):
+        return match.compare(file.read(named), here, url, path=Path(named))
+    cache = System().cache_folder()
+    own = with_digest("url", url)  # which may hold a password
+    kept = cache / "registries" / f"{own}.yaml" if cache is not None else None
+    try:
+        content = read_url(url)
+        if content is None:
+            raise ProfileError(f"{shown(url)}: no such file")
+    except ProfileError:
+        if kept is None or not kept.is_file():
+            raise
+        return match.compare(file.read(kept), here, f"{shown(url)}, as it was read before", path=kept)
+    profile = file.parse(content, shown(url))
+    if kept is not None:
+        with contextlib.suppress(ProfileError):  # a full disk
+            file.write_text(kept, content.decode())
+    return match.compare(profile, here, shown(url), content)
 
 
 def local(found: Match) -> Path:
@@ -183,16 +210,16 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     Args:
         here: this machine, and the target. Without one nothing matches: profiles of other tasks do not apply.
         roots: where to look instead of `autotune.profiles.places.places`.
-        script: the training script; profiles may lie beside it.
+        script: the training script; profiles may lie in its project.
     """
-    looked = places.places(script=script) if roots is None else roots
-    if here.target is None:
+    looked = places.places(script) if roots is None else roots
+    if not here.names:
         return Lookup(None, _why_none(here, looked, None))
     registries = [Registry(each) for each in looked]
-    found = [one for registry in registries for one in _candidates(registry, here, here.target)]
+    found = [one for registry in registries for one in _candidates(registry, here)]
     if not any(_settles(one, here) for one in found):
-        found += [one for registry in registries for one in _candidates(registry, here, here.target, others=True)]
-    best = min(found, key=_rank, default=None)
+        found += [one for registry in registries for one in _candidates(registry, here, others=True)]
+    best = min(found, key=lambda one: _rank(one, here), default=None)
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
     if best is not None and best.verdict in match.APPLIED:
         return Lookup(best, notes=notes)
@@ -205,25 +232,30 @@ def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
     """Return why no profile is applied here; ``best`` is only similar. Other tasks that have one are named."""
     if best is not None:
         return f"{best.source} is not applied by itself (--profile does it): {best.sentence}"
-    own = f"{places.safe_name(here.machine.key)}/"
+    own = f"{safe_name(here.machine.key)}/"
     files = (name for each in looked if isinstance(each, Path) for name in Registry(each).names())
-    others = sorted({places.target_of(name) for name in files if name.startswith(own)} - {here.target})
+    others = sorted({places.target_of(name) for name in files if name.startswith(own)} - set(here.names))
     known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
-    if here.target is None:
+    if not here.names:
         return f"no script names the target: write {NAMING}{known}"
-    hint = did_you_mean(here.target, others)
-    return f"no profile fits {here.machine.key} and {here.target}{hint}{known}; make one with autotune tune"
+    shared = places.shared_folder()
+    old = shared / own / places.file_names(here.names[-1])[0] if shared is not None else None
+    if old is not None and old.is_file():  # of an earlier version, for whichever project
+        known += f"; {old} may be another project's {here.names[-1]}: --profile takes it"
+    hint = did_you_mean(here.names[0], others)
+    return f"no profile fits {here.machine.key} and {here.names[0]}{hint}{known}; make one with autotune tune"
 
 
-def _candidates(registry: Registry, here: Here, target: str, *, others: bool = False) -> Iterator[Match]:
-    """Find profiles of ``target`` of this machine, or of the ``others`` that are most like it."""
-    wanted, key = places.file_names(target), places.safe_name(here.machine.key)
+def _candidates(registry: Registry, here: Here, *, others: bool = False) -> Iterator[Match]:
+    """Find profiles of the target of this machine, or of the ``others`` that are most like it."""
+    key = safe_name(here.machine.key)
+    wanted = dict.fromkeys(each for name in here.names for each in places.file_names(name))
     if registry.url:  # profiles of interrupted runs are never pushed
-        wanted = wanted[:1]
-    for name in registry.like(key, wanted) if others else [f"{key}/{each}" for each in wanted]:
+        wanted = dict.fromkeys(each for each in wanted if not each.endswith(places.PARTIAL))
+    for name in registry.like(key, [*wanted]) if others else [f"{key}/{each}" for each in wanted]:
         found = registry.look(name, here)
-        if found is not None and found.profile.target.name != target:
-            made = f"was made for the target {quote(found.profile.target.name)}, not for {quote(target)}"
+        if found is not None and found.profile.target.name not in here.names:
+            made = f"was made for the target {quote(found.profile.target.name)}, not for {quote(here.names[0])}"
             registry.notes.append(f"skipped {found.source}: {made}")
         elif found is not None and found.verdict != match.NONE:
             yield found
@@ -235,11 +267,11 @@ def _settles(found: Match, here: Here) -> bool:
     return own and found.verdict in match.APPLIED
 
 
-def _rank(found: Match) -> tuple[bool, bool, int, int]:
+def _rank(found: Match, here: Here) -> tuple[bool, bool, int, int, int]:
     """Order the best first. Places come in their order, which `min` keeps."""
     machine = sum(each.field not in match.SOFTWARE for each in found.differing)
-    similar = found.verdict not in match.APPLIED
-    return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict)
+    similar, name = found.verdict not in match.APPLIED, here.names.index(found.profile.target.name)
+    return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict), name
 
 
 # Files at URLs --------------------------------------------------------------------------------------------------------
@@ -259,31 +291,54 @@ def shown(url: str) -> str:
 
 
 def read_url(url: str) -> bytes | None:
-    """Return the content of ``url``, cut one byte after the most of a profile; None if there is no such file."""
+    """Return the content of ``url``, cut one byte after the most of a profile; None if there is no such file.
+
+    Raises:
+        ProfileError: it cannot be read, or not in time.
+    """
     most = file.MAX_BYTES + 1
-
-    def work(files: Any, path: str) -> bytes | None:
-        try:
-            if protocol(url) != "http":
-                return bytes(files.cat_file(path, start=0, end=most))
-            with files.open(path, "rb", block_size=0, size=1) as stream:  # a server may send without end
-                found = b""
-                while part := stream.read(most - len(found)):
-                    found += part
-                return found
-        except FileNotFoundError:
-            return None
-
-    found: bytes | None = _in_time(work, url)
-    return found
-
-
-def list_url(url: str) -> list[str]:
-    """Return the names of all YAML files one folder below ``url``, relative to it. A web server cannot be listed."""
     if protocol(url) == "http":
-        raise ProfileError(f"{shown(url)}: a web server is not listed; autotune profiles match TARGET looks there")
-    found = _in_time(lambda files, path: files.glob(f"{path}/*/*.yaml"), url)
-    return ["/".join(str(each).split("/")[-2:]) for each in found]
+        from fsspec.asyn import sync
+
+        found = _remote(url, lambda files, _path: sync(files.loop, _fetch, files, url, most, timeout=SECONDS))
+    else:
+        found = _remote(url, lambda files, path: _call(files, "cat_file", path, start=0, end=most))
+    return bytes(found) if found is not None else None
+
+
+def _write(files: Any, path: str, text: str) -> None:
+    if not files.async_impl:  # object stores have no folders
+        files.makedirs(path.rpartition("/")[0], exist_ok=True)
+    _call(files, "pipe_file", path, text.encode())
+
+
+async def _fetch(remote: Any, url: str, most: int) -> bytes:
+    """Return ``most`` bytes of a web server's file: it may send without end, and redirect to where clouds keep secrets.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    import asyncio
+    import ipaddress
+    from urllib.parse import urljoin, urlsplit
+
+    session, found = await remote.set_session(), b""
+    for _ in range(1 + MOST_REDIRECTS):
+        async with session.get(url, allow_redirects=False) as answer:
+            if answer.status in (404, 410):
+                raise FileNotFoundError(url)
+            answer.raise_for_status()
+            while answer.status < 300 and len(found) < most and (part := await answer.content.read(most - len(found))):
+                found += part
+            if answer.status < 300:
+                return found
+            url = urljoin(str(answer.url), answer.headers.get("Location", ""))
+        host = urlsplit(url).hostname or ""
+        for each in await asyncio.get_running_loop().getaddrinfo(host, None):
+            own = ipaddress.ip_address(str(each[4][0]).partition("%")[0])
+            if (getattr(own, "ipv4_mapped", None) or own).is_link_local:
+                raise ProfileError(f"{shown(url)}: is an address of the machine's own network, which is not followed")
+    raise ProfileError(f"{shown(url)}: redirects more than {MOST_REDIRECTS} times")
 
 
 def _joined(url: str, name: str) -> str:
@@ -292,29 +347,12 @@ def _joined(url: str, name: str) -> str:
     return f"{base.rstrip('/')}/{name}{url[len(base) :]}"
 
 
-def _in_time(work: Callable[[Any, str], Any], url: str) -> Any:
-    """Return the result of ``work``. A thread that takes too long is left: nothing can end a stuck request."""
-    result: list[Any] = []
-    failure: list[BaseException] = []
+def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
+    """Return what ``work`` does with fsspec's file system and path of ``url``; None if it finds no file.
 
-    def run() -> None:
-        try:
-            result.append(work(*_open(url)))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="autotune-registry", daemon=True)
-    thread.start()
-    thread.join(SECONDS)
-    if thread.is_alive():
-        raise ProfileError(f"{shown(url)}: no answer within {SECONDS:g} s")
-    if failure:
-        raise _without_secrets(failure[0], url)
-    return result[0]
-
-
-def _open(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system and path of ``url``."""
+    Raises:
+        ProfileError: it cannot be done, without the texts of libraries, which quote addresses and keys.
+    """
     try:
         from fsspec.core import url_to_fs
         from fsspec.registry import available_protocols, registry
@@ -323,18 +361,26 @@ def _open(url: str) -> tuple[Any, str]:
         if protocol(url) not in known:
             hint = did_you_mean(protocol(url), known)
             raise ProfileError(f"{shown(url)}: {protocol(url)}:// is no scheme that fsspec knows{hint}")
-        files, path = url_to_fs(url, **OPTIONS.get(protocol(url), {}), use_listings_cache=False)
+        return work(*url_to_fs(url, **OPTIONS.get(protocol(url), {}), use_listings_cache=False))
+    except FileNotFoundError:
+        return None
+    except ProfileError:
+        raise
     except ImportError as error:
-        name = error.name or error
         extra = "pip install 'torch-autotune[remote]' brings those of http and s3"
-        raise ProfileError(f"{shown(url)}: a package is missing ({name}); {extra}") from None
-    return files, path
+        raise ProfileError(f"{shown(url)}: a package is missing ({error.name or error}); {extra}") from None
+    except Exception as error:
+        if "Timeout" in type(error).__name__:
+            raise ProfileError(f"{shown(url)}: no answer within {SECONDS:g} s") from None
+        status = getattr(error, "status", None)
+        why = f"HTTP status {status}" if status else getattr(error, "strerror", None) or type(error).__name__
+        raise ProfileError(f"{shown(url)}: cannot be read or written ({why})") from None
 
 
-def _without_secrets(error: BaseException, url: str) -> ProfileError:
-    """Return the error by its class and HTTP status alone: texts of libraries quote addresses and keys."""
-    if isinstance(error, ProfileError):
-        return error
-    status = getattr(error, "status", None)
-    why = f"HTTP status {status}" if isinstance(status, int) and status >= 400 else type(error).__name__
-    return ProfileError(f"{shown(url)}: cannot be read or written ({why})")
+def _call(files: Any, method: str, *arguments: Any, **options: Any) -> Any:
+    """Return what a method of a file system does. It is given up after `SECONDS` if the system allows that."""
+    if not files.async_impl:
+        return getattr(files, method)(*arguments, **options)
+    from fsspec.asyn import sync
+
+    return sync(files.loop, getattr(files, f"_{method}"), *arguments, timeout=SECONDS, **options)

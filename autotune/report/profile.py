@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from autotune.decoding import as_data
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.profiles.format import Profile
-from autotune.profiles.records import as_data
 from autotune.report import formatting
 from autotune.report.result import verdict, view
 

@@ -156,6 +156,8 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
         script: how the user's script is started, without Python; a place to fill in after a task file.
     """
     machine, apply, lines = _machine(inventory), apply_lines(profile, path, script), list[str]()
+    if not any(str(path) in line for line in apply):
+        apply.append(f"Profile   {path}")
     for most in (3, 2, 1):  # all of it if it fits the screen, else less
         shown = view(profile, machine, _changes(profile, 6 * most), load=load_note(load, names=True), most=most)
         lines = [*shown, *apply]

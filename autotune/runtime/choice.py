@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from autotune import devices
+from autotune import devices, project
 from autotune.devices import CUDA
 from autotune.environment import LEVEL, PROFILE
-from autotune.errors import ProfileError, UsageError, did_you_mean
+from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.level import LEVELS
@@ -28,7 +28,6 @@ from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here
-from autotune.profiles.places import is_url
 from autotune.runtime.processes import world_size
 
 
@@ -58,16 +57,16 @@ def choose(
     if level is not None and level not in LEVELS:
         raise UsageError(_no_level(level, LEVELS))
     inventory = _inventory(plan_of(environment).allowed)
-    here, main = Here.on(inventory), getattr(sys.modules.get("__main__"), "__file__", None)
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
     script = Path(main) if main else None  # none in notebooks and prompts
     named = str(path_or_url or environment.get(PROFILE) or "")
-    if is_url(named):
-        raise ProfileError(f"{named}: load never downloads; fetch the file first: autotune profiles pull URL")
     if named:
-        best, origin = registry.of_file(named, here), f"{'argument' if path_or_url else PROFILE}: {named}"
+        best = registry.of_file(named, Here.on(inventory))
+        origin = f"{'argument' if path_or_url else PROFILE}: {best.source}"
         found = registry.Lookup(best, best.sentence if best.verdict == NONE else "")
     else:
-        found = registry.search(replace(here, target=target or (script.stem if script else None)), script=script)
+        names = (target,) if target else project.names_of(script) if script else ()
+        found = registry.search(Here.on(inventory, *names), script=script)
         origin = f"found: {found.best.source}" if found.best else ""
     if found.match is None:
         return Choice(notes=(f"training runs without a profile: {found.reason}", *found.notes))

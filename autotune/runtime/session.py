@@ -416,8 +416,9 @@ def load(
     """Apply the best profile for this machine and script. A profile that it finds by itself never raises.
 
     Args:
-        path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``.
-        target: what was tuned; the running script's name if None.
+        path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``. A URL is
+            read within 10 s and kept in the user's cache, which serves if it cannot be read.
+        target: what was tuned; the running script's name in its project if None.
         level: one of `LEVELS`; else ``AUTOTUNE_LEVEL``, else what the profile recommends.
         strict: raise if ``path_or_url`` or ``level`` cannot be met; else training runs without, with one note.
 

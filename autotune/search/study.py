@@ -1,4 +1,4 @@
-"""A run's Optuna study: every trial is one of it, so that `optuna-dashboard` opens the journal beside the profile.
+"""A run's Optuna study: every trial is one of it, so that `optuna-dashboard` opens its journal in the cache folder.
 
 The journal must not end a run: incomplete lines are cut off, and a full disk only ends writing.
 """
@@ -23,6 +23,8 @@ from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.knobs.knob import Count
 from autotune.knobs.settings import KNOBS, Settings
+from autotune.probes.system import System
+from autotune.profiles import places
 from autotune.search.history import INFEASIBLE, History, Trial
 from autotune.stats.outcome import KINDS, Completed
 from autotune.stats.proof import Round
@@ -86,8 +88,13 @@ class Study:
         return _trials(self.optuna)
 
 
-def study_beside(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
-    """Open the study in the journal beside ``profile``.
+def journal_of(profile: Path) -> Path:
+    """Return the journal of the profile in the file ``profile``, in the user's cache folder."""
+    return places.journal_of(profile, System().cache_folder())
+
+
+def study_of(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
+    """Open the study in the journal of ``profile``.
 
     Args:
         profile: where the run writes.
@@ -97,19 +104,21 @@ def study_beside(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
     Raises:
         UsageError: the journal cannot be read, or is of another run.
     """
-    journal = profile.with_suffix(".journal")
-    if not resume:
-        journal.unlink(missing_ok=True)
+    journal = journal_of(profile)
     digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
     name = f"{profile.stem}-{digest[:12]}"
     try:
+        if not resume:
+            journal.unlink(missing_ok=True)
+            journal = journal_of(profile)  # an earlier version's lay beside the profile
+        journal.parent.mkdir(exist_ok=True)
         storage = journal_storage(journal)
         known = optuna.get_all_study_names(storage)
         study = Study(storage, name) if not known or name in known else None
     except Exception as error:
         raise UsageError(
-            f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
-            " starts a new one."
+            f"{journal}: the journal cannot be used ({type(error).__name__}: {error}). Run without --resume, which"
+            " starts a new one, or move it away."
         ) from error
     if study is None:
         raise UsageError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import decode_source
 from pathlib import Path
 
+from autotune import project
 from autotune.errors import ContractError, UsageError
 
 REQUIRED = {
@@ -80,8 +81,8 @@ class TaskFile:
 
     @property
     def name(self) -> str:
-        """Return the target's name: the file's stem."""
-        return self.path.stem
+        """Return the target's name: the file's in its project."""
+        return project.name_of(self.path)
 
 
 def recognise(path: Path) -> TaskFile:
@@ -117,7 +118,12 @@ def write_task(path: Path) -> None:
     """
     try:
         with path.open("x") as file:
-            file.write(NEW_TASK)
+            try:
+                file.write(NEW_TASK)
+                file.flush()
+            except BaseException:  # a full disk, an interrupt
+                path.unlink()
+                raise
     except FileExistsError:
         raise UsageError(f"{path} exists already; name another file: autotune init my_model.py") from None
     except OSError as error:
@@ -205,8 +211,8 @@ class Script:
 
     @property
     def name(self) -> str:
-        """Return the target's name: the file's stem, or the package's for a ``__main__.py``."""
-        return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
+        """Return the target's name: the file's in its project, or the package's for a ``__main__.py``."""
+        return project.name_of(self.path)
 
     @property
     def words(self) -> tuple[str, ...]:

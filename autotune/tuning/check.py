@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from autotune import project
 from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
@@ -64,8 +65,10 @@ def check(
     """
     check_not_a_rank()
     profile, inventory = read(path), probe()
-    own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {machine_type(inventory).key}"
-    if own != here and not force:
+    own, key = f"{profile.target.name} on {profile.key}", machine_type(inventory).key
+    here = f"{target.name} on {key}"
+    same = profile.key == key and profile.target.name in project.names_of(target.path)
+    if not same and not force:
         raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
     name = profile.checked_level(level)
     if profile.levels[name].settings == profile.baseline:

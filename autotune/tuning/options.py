@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune import project
 from autotune.durations import MOST_SECONDS
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
@@ -40,7 +41,9 @@ class Options:
     """The user's options."""
 
     profile: Path | None = None
-    """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""
+    """Where to write; by default ``profiles/<machine key>/<target>.yaml`` in the script's project."""
+    name: str | None = None
+    """The target's name; by default the script's in its project, such as ``vision.train`` for ``vision/train.py``."""
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
@@ -97,6 +100,8 @@ class Options:
         if isinstance(self.sampler, str) and self.sampler not in SAMPLERS and ":" not in self.sampler:
             advice = did_you_mean(self.sampler, SAMPLERS)
             raise UsageError(f"--sampler {self.sampler}: write {', '.join(SAMPLERS)} or module:Class{advice}")
+        if self.name is not None and self.name != project.safe_name(self.name):
+            raise UsageError(f"--name {self.name!r}: use letters, digits, '-', '_' and inner dots, 100 bytes at most")
         check_names(self.only, "--only")
         check_fixed(self.fix or {}, self.only, self.level)
 

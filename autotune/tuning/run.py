@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,9 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
     path = places.checked_place(options.profile) if options.profile else None
     inventory = probe()
     check_fixed_on(inventory, options.fix or {})
-    path = path or places.own_place(machine_type(inventory).key, target.name)
+    name = options.name or target.name
+    path = path or places.own_place(machine_type(inventory).key, name, target.path)
+    file.check_target(path, name)
     asked = time.monotonic()
     with open_runner(target, inventory, options.seed, options.seconds(), observe) as runner:
         if options.wait_quiet:
@@ -105,7 +108,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)
         waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
-        return _run_phases(_Job(options, inventory, runner, schedule, observe, path, Neighbours()))
+        return _run_phases(_Job(target, options, inventory, runner, schedule, observe, path, Neighbours()))
 
 
 class UserTraceback(Exception):
@@ -119,30 +122,53 @@ class UserTraceback(Exception):
 def tune(
     target: str | Path,
     *,
-    arguments: Sequence[str] = (),
+    arguments: str | Sequence[str] = (),
     budget: float | str | None = None,
     profile: str | Path | None = None,
-    **options: Any,
+    name: str | None = None,
+    level: str | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    train_seconds: float | str | None = None,
+    wait_quiet: float | str | None = None,
+    max_memory: int | None = None,
+    max_gpu_memory: int | None = None,
+    fix: Mapping[str, Any] | None = None,
+    only: str | Sequence[str] = (),
 ) -> Profile:
-    """Tune a training script or a task file, and write the profile: `autotune.tune`.
+    """Tune a training script or a task file, and write the profile. Durations are seconds, or text such as ``5m``.
 
     Args:
         target: path of the script or task file.
-        arguments: the script's own.
-        budget: for everything, in seconds or as text such as ``5m``; by default 60 s, 90 s if a step takes longer
-            than 20 ms, 150 s if it takes longer than half a second, and more if ``train_seconds`` says that much
-            training is ahead.
-        profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
-        options: the other fields of `Options`.
+        arguments: the script's own, as a list or as on a command line.
+        budget: for everything; by default 60 to 150 s by the length of a step, and more with ``train_seconds``.
+        profile: where to write; by default ``profiles/<machine key>/<target>.yaml`` in the script's project.
+        name: the target's; by default the script's in its project.
+        level: to recommend: ``safe``, ``amp`` or ``max``.
+        seed: of data order, weights and search.
+        resume: go on from an interrupted run.
+        train_seconds: how long you will train: lets choices that are slow to start be tried.
+        wait_quiet: wait up to this long until other processes are quiet; not in the budget.
+        max_memory, max_gpu_memory: bytes that training steps may hold, of the host's memory and of each GPU's.
+        fix: knobs that keep a value, such as ``{"num_workers": 2}``.
+        only: knobs that may vary; all if empty.
 
     Raises:
         UserCodeError: the user's code failed; its own traceback is the cause.
         AutotuneError: with the reason and what to do.
     """
-    limit = durations.seconds(budget, "budget") if isinstance(budget, str) else budget
-    chosen = Options(budget=limit, profile=Path(profile) if profile is not None else None, **options)
+    wishes: dict[str, Any] = {"name": name, "level": level, "seed": seed, "resume": resume, "fix": fix}
+    limits: dict[str, Any] = {"max_memory": max_memory, "max_gpu_memory": max_gpu_memory}
+    times = {"budget": budget, "train_seconds": train_seconds, "wait_quiet": wait_quiet}
+    limits |= {key: durations.seconds(each, key) if isinstance(each, str) else each for key, each in times.items()}
+    path, knobs = None if profile is None else Path(profile), (only,) if isinstance(only, str) else only
+    words = shlex.split(arguments) if isinstance(arguments, str) else arguments
+    return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes, **limits))
+
+
+def _tuned(target: Target, options: Options) -> Profile:
     try:
-        return run(recognise_target(str(target), arguments), chosen).profile
+        return run(target, options).profile
     except UserCodeError as error:
         cause = UserTraceback(error.traceback) if error.traceback else None
         raise UserCodeError(str(error), error.traceback) from cause  # Python prints the traceback of a cause only
@@ -215,12 +241,13 @@ class _Job:
     """One run's machine, files and user.
 
     Attributes:
-        path: of the profile; the study's journal lies beside it.
+        path: of the profile.
         neighbours: counts what other processes use meanwhile.
         study, state: where trials are kept, and what is known; from the probe run on.
         whole_run: of a script that was followed.
     """
 
+    target: Target
     options: Options
     inventory: Inventory
     runner: Runner
@@ -259,7 +286,7 @@ def _probe_run(job: _Job) -> TaskFacts:
     patient = script is not None and job.options.budget is None
     runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
     begun = time.monotonic()
-    task = runner.describe()
+    task = replace(runner.describe(), name=job.options.name or job.target.name)
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
@@ -267,16 +294,16 @@ def _probe_run(job: _Job) -> TaskFacts:
 
 
 def _open_state(job: _Job, task: TaskFacts) -> RunState:
-    """Open the study beside the profile, with what a run that is resumed has measured."""
+    """Open the study of the profile, with what a run that is resumed has measured."""
     runner, schedule, script = job.runner, job.schedule, job.runner.setup.script
     from autotune.search.sampler import searches_of  # imports Optuna
-    from autotune.search.study import study_beside
+    from autotune.search.study import study_of
 
     wanted = baseline_settings(task, job.inventory)
     own = (runner.setup.task.read_text(), *(script.arguments if script is not None else ()))
     words = (*own, machine_type(job.inventory).key, str(wanted.as_dict()))
     options = job.options
-    job.study = study_beside(job.path, words, resume=options.resume)
+    job.study = study_of(job.path, words, resume=options.resume)
     state = RunState(
         baseline=wanted,
         bench=TrialBench(runner, wanted, options.seed, schedule.patience),
@@ -370,7 +397,8 @@ def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrup
     )
     answers = (partial_answers if ended else proven_answers)(state, tuple(state.spaces))
     profile = profile_of(state, answers, context, evidence, recommended=job.options.level)
-    saved, note = file.save(job.path, profile)  # before the trials' processes are ended, which takes a moment
+    # before the trials' processes are ended, which takes a moment
+    saved, note = file.save(job.path, profile, job.target.path)
     cache = System().cache_folder()
     if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
         keep_compiled(job.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)

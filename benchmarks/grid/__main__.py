@@ -55,7 +55,7 @@ def main() -> None:
     arguments = parser.parse_args()
     target = recognise_target(str(arguments.target), arguments.arguments)
     is_script = isinstance(target, Script)
-    path = arguments.out or file.FOLDER / ("scripts" if is_script else "") / f"{target.name}.jsonl"
+    path = arguments.out or file.FOLDER / ("scripts" if is_script else "") / f"{target.path.stem}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     inventory = probe()
     with open_runner(target, inventory, 0, 3600.0) as runner:

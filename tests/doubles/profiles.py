@@ -46,7 +46,7 @@ def put(root: Path, machine: MachineType = MACHINE, target: str = "resnet") -> P
 
 def here(machine: MachineType = MACHINE, target: str | None = "resnet") -> Here:
     """This machine, with the software that the profiles were measured with."""
-    return Here(machine, profile().software, target)
+    return Here(machine, profile().software, (target,) if target else ())
 
 
 def find(where: Here, roots: Sequence[Place]) -> Match | None:

@@ -75,8 +75,9 @@ class Lying(BaseHTTPRequestHandler):
 LIES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "garbage": (200, {}, b"\xff\xfe not a profile"),
     "around": (302, {"Location": ""}, b""),
+    "inside": (302, {"Location": "http://169.254.169.254/latest/meta-data/"}, b""),
     "broken": (500, {}, b"secret-word"),
     "short": (200, {"Content-Length": "5000"}, b"schema: autotune.profile\n"),
 }
-"""Status, headers (an empty one is the path itself) and body: no profile, a redirect without an end, an error that
-quotes a secret, and less than was promised."""
+"""Status, headers (an empty one is the path itself) and body: no profile, a redirect without an end and one to a
+cloud's secrets, an error that quotes a secret, and less than was promised."""

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from autotune.profiles.file import read
+from autotune.search.study import journal_of
 from tests.slow.harness import MLP, PATIENCE, autotune, begin, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch
@@ -102,7 +103,9 @@ def test_killed_then_resumed_then_interrupted(folder: Path) -> None:
     assert profile.evidence.partial
     assert not any(level.proven for level in profile.levels.values())
 
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / "p.journal")))
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(journal_of(folder / "p.yaml")))
+    )
     (study,) = optuna.get_all_study_summaries(storage)
     trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
     finished = [yaml.safe_dump(trial.params) for trial in trials if trial.state.name == "COMPLETE"]

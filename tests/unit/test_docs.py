@@ -16,13 +16,14 @@ import pytest
 import typer
 import yaml
 
+import autotune
 from autotune.cli import app
+from autotune.decoding import InvalidValue, as_data, build
 from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Profile, Written
-from autotune.profiles.records import InvalidValue, as_data, build
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from tests.doubles.proven_profile import MACHINE, profile
@@ -32,7 +33,8 @@ DOCS = ROOT / "docs"
 OUTSIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "profiles/README.md")]
 PAGES = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in [*OUTSIDE, *sorted(DOCS.glob("**/*.md"))]}
 DECISIONS = [name for name in PAGES if "/decisions/0" in name]
-MOST_WORDS, MOST_WORDS_OF_README, MOST_WORDS_OF_A_DECISION = 15_000, 900, 220
+MOST_WORDS, MOST_WORDS_OF_README, MOST_WORDS_OF_A_DECISION, MOST_WORDS_OF_REFERENCE = 15_000, 900, 220, 1_200
+UNCOUNTED = ("CHANGELOG.md", "profiles/README.md", "docs/api.md")
 OLD_WORDS = r"(?i)\b(zygotes?|scouts?|witness(es)?|frontiers?|contenders?|feeders?)\b"
 COMMAND_LINE, FORMAT = PAGES["docs/command-line.md"], PAGES["docs/profile-format.md"]
 COMMANDS: Any = typer.main.get_command(app)
@@ -53,10 +55,9 @@ def prose(text: str) -> str:
 
 
 def test_the_documents_are_short() -> None:
-    words = {
-        name: len(text.split()) for name, text in PAGES.items() if name not in ("CHANGELOG.md", "profiles/README.md")
-    }
+    words = {name: len(text.split()) for name, text in PAGES.items() if name not in UNCOUNTED}
     assert sum(words.values()) <= MOST_WORDS
+    assert len(PAGES["docs/api.md"].split()) <= MOST_WORDS_OF_REFERENCE
     assert words["README.md"] <= MOST_WORDS_OF_README
     assert [name for name in DECISIONS if words[name] > MOST_WORDS_OF_A_DECISION] == []
 
@@ -283,7 +284,7 @@ def merged(data: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_formats_example_is_part_of_a_profile() -> None:
     (example,) = blocks(FORMAT, "yaml")
-    part, _lines = file.load(example)
+    part = file.load(example)
     assert set(keys(part)) <= set(keys(whole_profile()))
     assert build(Profile, merged(whole_profile(), part)).recommended == part["recommended"]
     with pytest.raises(InvalidValue, match="recommended"):
@@ -295,6 +296,12 @@ def test_each_knob_has_its_row_in_the_order_of_the_table() -> None:
     for knob, row in zip(KNOBS, rows, strict=True):
         name, _what, level, applied, _tried = row.strip("| ").split(" | ")
         assert (name, level, applied) == (f"`{knob.name}`", knob.level.name, knob.applied)
+
+
+def test_the_reference_is_that_of_the_docstrings() -> None:
+    made = SimpleNamespace(**runpy.run_path(str(DOCS / "api.py")))
+    assert made.page() == PAGES["docs/api.md"], "run python docs/api.py"
+    assert {*made.EXPORTED, "__version__"} == set(autotune.__all__)
 
 
 def test_what_is_made_from_a_run_is_up_to_date() -> None:

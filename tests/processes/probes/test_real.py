@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
+from autotune.decoding import as_data
 from autotune.probes.budget import ancestors
 from autotune.probes.cpu_time import processes
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles.format import machine_type
-from autotune.profiles.records import as_data
 
 ROOT = Path(__file__).resolve().parents[3]
 CODE = """

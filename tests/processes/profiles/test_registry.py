@@ -1,4 +1,4 @@
-"""Registries at URLs, on real servers: http and S3; servers that are down, slow or lie."""
+"""Registries at URLs, on real servers and in memory; servers that are down, slow or lie."""
 
 from __future__ import annotations
 
@@ -59,15 +59,17 @@ def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.Monke
     assert found.notes == ("skipped down",)
 
 
-def test_a_registry_that_may_not_be_listed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "read_url", lambda *_: None)
-
-    def forbidden(url: str) -> list[str]:
-        raise ProfileError(f"{url}: cannot be read or written (PermissionError)")
-
-    monkeypatch.setattr(registry, "list_url", forbidden)
-    found = registry.search(here(), ["s3://bucket/x"])
-    assert (found.match, found.notes) == (None, ("s3://bucket/x: cannot be read or written (PermissionError)",))
+def test_a_profile_at_a_url_is_kept_for_when_it_is_down(tmp_path: Path) -> None:
+    put(tmp_path / "shared")
+    with folder_server(tmp_path / "shared") as (server, _asked):
+        url = f"{server.replace('//', '//me:secret-word@')}/{NAME}?token=secret-word"
+        found = registry.of_file(url, here())
+        assert (found.profile, found.verdict, found.source) == (profile(), EXACT, f"{server}/{NAME}")
+        with pytest.raises(ProfileError, match=r"other\.yaml: no such file$"):
+            registry.of_file(f"{server}/other.yaml", here())
+    kept = registry.of_file(url, here())
+    assert (kept.profile, kept.source) == (profile(), f"{server}/{NAME}, as it was read before")
+    assert "secret-word" not in str(kept.path)
 
 
 @pytest.mark.parametrize("cache", ["none", "read only"])
@@ -87,16 +89,12 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
 
 @pytest.fixture
 def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server that lies, and time limits that suit a test."""
+    """A server that lies, and a time limit that suits a test."""
     monkeypatch.setattr(registry, "SECONDS", 0.5)
     stop = threading.Event()
-    before = set(threading.enumerate())
     with serving(type("Handler", (Lying,), {"stop": stop})) as url:
         yield url
         stop.set()
-        for thread in set(threading.enumerate()) - before:
-            if thread.name == "autotune-registry":
-                thread.join(5)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +103,8 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("garbage", "is not UTF-8 text"),
         ("endless", "is larger than 64 KB"),
         ("slow", "no answer within 0.5 s"),
-        ("around", "cannot be read or written (TooManyRedirects)"),
+        ("around", "redirects more than 3 times"),
+        ("inside", "is an address of the machine's own network, which is not followed"),
         ("broken", "cannot be read or written (HTTP status 500)"),
         ("short", "cannot be read or written (ClientPayloadError)"),
     ],
@@ -114,7 +113,7 @@ def test_a_lying_server_is_named_and_skipped(path: str, words: str, liar: str) -
     found = registry.search(here(), [f"{liar}/{path}"])
     assert found.match is None
     assert words in found.notes[0]
-    assert f"{liar}/{path}" in found.notes[0]
+    assert f"{liar}/{path}" in found.notes[0] or path == "inside"
     assert "secret-word" not in "".join(found.notes)
 
 
@@ -136,7 +135,6 @@ def test_no_message_and_no_log_holds_credentials(
     ("url", "words"),
     [
         ("https://example.org/p", "https://example.org/p: files can only be read there"),
-        ("memory://p", "memory://p: files can only be read there"),
         ("foo://x", "foo://x/k/t.yaml: foo:// is no scheme that fsspec knows$"),
         ("htp://x", r"htp:// is no scheme that fsspec knows; did you mean http\?$"),
         ("gs://bucket/x", r"gs://bucket/x/k/t.yaml: a package is missing \(.*torch-autotune\[remote\]"),
@@ -148,36 +146,28 @@ def test_what_cannot_be_written_is_said(url: str, words: str, monkeypatch: pytes
         Registry(url).write("k/t.yaml", "")
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """A bucket on a real S3 server, as the environment names it."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server")
-    boto3 = pytest.importorskip("boto3")
-    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    address, port = running.get_host_and_port()
-    patch = pytest.MonkeyPatch()
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret-word",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{address}:{port}",
-    }.items():
-        patch.setenv(name, value)
-    boto3.client("s3").create_bucket(Bucket="profiles")
-    yield "s3://profiles/team"
-    patch.undo()
-    running.stop()
-
-
-def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
-    one = Registry(bucket)
+def test_what_fsspec_knows_is_shared_by_machines() -> None:
+    shared = "memory://team/profiles"
+    one = Registry(shared)
     assert (one.names(), one.read(NAME)) == ([], None)
     one.write(NAME, file.dump(profile(), "resnet.yaml"))
-    one.write(f"{NEAR.key}/other.yaml", "")
-    match = find(here(), [bucket])
-    assert (match.profile, match.verdict, match.source) == (profile(), EXACT, f"{bucket}/{NAME}")
+    one.write(f"{NEAR.key}/other.yaml", "x" * 99_999)
+    match = find(here(), [shared])
+    assert (match.profile, match.verdict, match.source) == (profile(), EXACT, f"{shared}/{NAME}")
     assert one.names() == [f"{NEAR.key}/other.yaml", NAME]
-    near = find(here(NEAR), [bucket])
+    assert len(one.read(f"{NEAR.key}/other.yaml") or b"") == file.MAX_BYTES + 1
+    near = find(here(NEAR), [shared])
     assert (near.verdict, registry.local(near).is_file()) == (COMPATIBLE, True)
+
+
+def test_what_fails_there_is_named_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_arguments: object, **_options: object) -> None:
+        raise PermissionError("secret-word")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.glob", forbidden)
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_file", forbidden)
+    found = registry.search(here(), ["memory://x"])
+    assert (found.match, found.notes) == (
+        None,
+        (f"skipped memory://x/{NAME}: cannot be read or written (PermissionError)",),
+    )

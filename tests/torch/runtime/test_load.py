@@ -17,6 +17,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.runtime.choice import _inventory, decide
+from tests.doubles.servers import folder_server
 from tests.torch.records import quiet, shuffled, train
 from tests.unit.records import inventory, profile
 
@@ -59,7 +60,7 @@ def test_no_profile_is_baseline_and_said_once(caplog: pytest.LogCaptureFixture) 
     assert "nothing" in notice
 
 
-@pytest.mark.parametrize("path", ["absent.yaml", "https://example.org/p.yaml", ".", "evil.yaml"])
+@pytest.mark.parametrize("path", ["absent.yaml", "http://127.0.0.1:9/p.yaml", ".", "evil.yaml"])
 def test_what_cannot_be_read_is_named(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """On stderr even without any logging set up."""
     Path("evil.yaml").write_bytes(b"!!python/object/apply:os.system [exit]")
@@ -70,6 +71,15 @@ def test_what_cannot_be_read_is_named(path: str, capsys: pytest.CaptureFixture[s
         assert tuned.settings is None
         train(tuned, shuffled(32, 16), epochs=1)
     assert path in capsys.readouterr().err
+
+
+def test_a_profile_at_a_url_is_applied(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(written.parent / "cache"))
+    with folder_server(written.parent) as (url, asked), autotune.load(f"{url}/own.yaml") as tuned:
+        assert (tuned.settings, tuned.origin) == (quiet(batch_size=16), f"argument: {url}/own.yaml")
+    assert asked == ["/own.yaml"]
+    with autotune.load(f"{url}/own.yaml") as tuned:  # it is down
+        assert tuned.settings == quiet(batch_size=16)
 
 
 @pytest.mark.parametrize("argument", ["path_or_url", "target", "level"])

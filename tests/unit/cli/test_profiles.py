@@ -13,7 +13,9 @@ import pytest
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
+from autotune.profiles.registry import Registry
 from autotune.stats.proof import Proof
+from autotune.trial.target import NEW_TASK
 from tests.doubles.profiles import MACHINE, TUNED, profile
 from tests.doubles.servers import folder_server
 from tests.doubles.simulation.simulator import inventory
@@ -198,13 +200,16 @@ def test_what_others_cannot_rely_on_is_not_shared(
     path = profiles.write(tmp_path / "other.yaml", change(profiles.read(saved)))
     code, _out, err = say("profiles", "push", path, "--to", "shared")
     assert (code, words in err, Path("shared").exists()) == (2, True, False)
+    assert say("profiles", "push", path, "--to", "shared", "--force").code == (0 if "busy" in words else 2)
 
 
 def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_PROFILES", "s3://bucket/team")
-    monkeypatch.setattr("autotune.profiles.registry.list_url", lambda _url: ["key/resnet.yaml", "key/\x1b.yaml"])
+    monkeypatch.setenv("AUTOTUNE_PROFILES", "memory://bucket/team")
+    assert say("profiles", "push", saved).out.startswith("memory://bucket/team/")
+    Registry("memory://bucket/team").write("key/\x1b.yaml", "")
     code, out, err = say("profiles", "list")
-    assert (code, out, err) == (0, "s3://bucket/team/key/resnet.yaml  resnet\n", "")
+    key = profiles.read(saved).key
+    assert (code, out, err) == (0, f"memory://bucket/team/{key}/resnet.yaml  resnet\n", "")
 
 
 def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:
@@ -212,3 +217,49 @@ def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:
     profiles.write(saved, replace(theirs, target=replace(theirs.target, device="cuda")))
     code, out, _err = say("profiles", "match", "tuned.yaml")
     assert (code, "(none)" in out, "device: profile cuda, here cpu" in out) == (4, True, True)
+
+
+LONG = "n" * 300
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            f"{command} {LONG}.yaml"
+            for command in ("show", "validate", "report", "profiles match", "profiles push --to x")
+        ),
+        *(f"{command} {LONG}.py" for command in ("tune", "diagnose", "run", "init")),
+        f"profiles pull {LONG} --from {LONG}",
+        f"diff tuned.yaml {LONG}.yaml",
+        f"check tuned.yaml {LONG}.py",
+        f"export {LONG}.yaml --to env",
+        f"tune model.py --profile {LONG}.yaml",
+        f"report tuned.yaml --out {LONG}.html",
+    ],
+)
+def test_a_name_of_300_letters_is_one_line(words: str, say: Say) -> None:
+    Path("model.py").write_text(NEW_TASK)
+    code, out, err = say(*words.split())
+    assert (code in (2, 4), out) == (True, "")
+    assert err.count("\n") <= 2
+    assert LONG[:50] in err
+
+
+def test_a_working_folder_that_was_deleted_is_one_line(
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert say("profiles", "list")[::2] == (2, "autotune: the working folder was deleted: change to another\n")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_profile_of_another_target_is_not_replaced(say: Say, saved: Path) -> None:
+    Path("model.py").write_text(NEW_TASK)
+    before = saved.read_text()
+    code, _out, err = say("tune", "--profile", saved, "model.py")
+    assert (code, "is the profile of 'resnet', not of 'model'" in err, saved.read_text()) == (2, True, before)
+    assert say("tune", "--name", "a/b", "model.py").code == 2

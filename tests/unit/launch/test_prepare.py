@@ -58,7 +58,7 @@ def test_a_profile_that_is_not_applied_on_several_machines() -> None:
 
 def test_a_process_that_the_user_has_numbered_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(Path("train.py"), written="train.py")
-    assert _why_alone(SCRIPT, script) is None
+    assert _why_alone(SCRIPT, script, None) is None
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert _why_alone(SCRIPT, script) == "RANK and WORLD_SIZE are yours"
+    assert _why_alone(SCRIPT, script, None) == "RANK and WORLD_SIZE are yours"

@@ -111,6 +111,11 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, monke
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.read(path) == profile()
     assert [item.name for item in tmp_path.iterdir()] == ["p.yaml"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(ProfileError):
+            file.write(tmp_path / "new" / "folders" / "p.yaml", profile())
+    assert not (tmp_path / "new").exists()
 
 
 def interrupted(rate: float) -> Profile:
@@ -179,7 +184,7 @@ def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
         assert file.read(place) == profile()
         assert place.is_relative_to(tmp_path / there)
         assert "/proc/none" in why
-        monkeypatch.setattr(places, "user_folder", lambda: None)
+        monkeypatch.setattr(places, "user_folder", lambda _script: None)
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ProfileError, match=r"own\.yaml.*No space left"):

@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.decoding import MOST_NUMBER, as_data
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.level import LEVELS
@@ -31,7 +32,6 @@ from autotune.profiles.format import (
     Target,
     Written,
 )
-from autotune.profiles.records import MOST_NUMBER, as_data
 from autotune.report.profile import show
 from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import Proof
@@ -74,7 +74,6 @@ def test_a_profile_from_before_a_level_existed_is_valid() -> None:
         ("allocator: default", "allocator: /tmp/x.so", "allocator: '/tmp/x.so' is not one of"),
         ("processes: 1", "LD_PRELOAD: /tmp/x.so", "levels.amp.settings.LD_PRELOAD: is no key of this format"),
         ("threads: 8", "thread: 8", "settings.thread: is no key of this format; did you mean threads?"),
-        ("\n      precision: bf16", "", "levels.amp.settings.precision: is missing"),
         ("rate: 2010.5", "rate: .nan", "levels.amp.rate: '.nan' is not a number"),
         ("rate: 2010.5", "rate: 1e999", "levels.amp.rate: inf is not between 0 and"),
         ("low: 1.55", "low: 1.65", "levels.amp: speedup: 1.62 is not between low 1.65 and high 1.7"),
@@ -105,6 +104,10 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, words: str) -> 
         ("{}", "has no key 'schema'"),
         ("schema: [1]\n", "schema: a list is not autotune.profile"),
         ("schema: autotune.profile/2\n", "another version of torch-autotune wrote it. Tune again"),
+        *(
+            (changed("name: resnet", f"name: {name}"), "is not a plain name")
+            for name in ("..", "/tmp/x", "a<b>", "'[b]'")
+        ),
     ],
 )
 def test_other_mistakes(text: str, words: str) -> None:
@@ -172,6 +175,27 @@ def test_what_is_usual_may_be_left_out() -> None:
     assert file.parse(short, "p.yaml") == profile()
 
 
+def newer(tool: str) -> str:
+    """A profile with a level and a knob of the future."""
+    text = changed("levels:\n", "levels:\n  ultra: {}\n").replace("threads: 8", "threads: 8\n    fast_mode: 1", 1)
+    return text.replace("machine:", f"written: {{tool: {tool}, date: '2030-01-01'}}\nmachine:", 1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"), [("99.0.1", "is of torch-autotune 99.0.1, and this is "), ("0.0.1", "no key of")]
+)
+def test_what_a_newer_version_added_is_one_sentence(tool: str, words: str) -> None:
+    said = refusal(newer(tool))
+    assert words in said
+    assert (said.count("\n") == 0) is tool.startswith("99")
+
+
+def test_a_knob_that_came_later_has_pytorchs_own_value() -> None:
+    old = re.sub(r"(?m)^ +(matmul_precision|omp_wait): .*\n", "", TEXT)
+    assert len(old) < len(TEXT)
+    assert file.parse(old, "p.yaml") == profile()
+
+
 def test_an_unknown_level() -> None:
     with pytest.raises(UsageError, match=r"--level sfae: the profile has safe, amp, max; did you mean safe\?"):
         profile().checked_level("sfae")
@@ -213,7 +237,7 @@ evidences = st.builds(
 )
 targets = st.builds(
     Target,
-    words,
+    st.from_regex(r"\A\w[\w .-]{0,20}\w\Z").filter(str.isprintable),
     words,
     st.sampled_from(("cpu", "cuda")),
     st.integers(0, 2**50),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.decoding import as_data, build
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.profiles.format import MEMORY_GIB, MachineType, gpu_slug, machine_type, memory_class, slug
-from autotune.profiles.records import as_data, build
 from tests.doubles.simulation.simulator import GIB, inventory
 
 

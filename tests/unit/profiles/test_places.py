@@ -3,51 +3,150 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune import project
 from autotune.cli_profiles import check_report
 from autotune.errors import UsageError
 from autotune.profiles import places
 from autotune.profiles.places import VARIABLE
+from autotune.project import MOST_BYTES
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("../../etc/passwd", "etc-passwd"),
-        ("..", "unnamed"),
-        ("", "unnamed"),
-        ("a\\b\nc\0d", "a-b-c-d"),
-        (".hidden", "hidden"),
-        ("mein modell ü", "mein-modell"),
-        ("x" * 300, "x" * 100),
+        ("../../etc/passwd", "etc-passwd-67a1de67"),
+        ("..", "unnamed-"),
+        ("", "unnamed-"),
+        ("a\\b\nc\0d", "a-b-c-d-"),
+        (".hidden", "hidden-"),
+        ("mein modell ü", "mein-modell-ü-"),
+        ("x" * 300, "x" * 91 + "-"),
+        ("训" * 300, "训" * 30 + "-"),
         ("resnet_50.v2", "resnet_50.v2"),
+        ("训练", "训练"),
+        ("a.train", "a.train"),
     ],
 )
-def test_names_stay_inside_their_folder(text: str, name: str) -> None:
-    assert places.default_path(text, text) == Path("profiles", name, f"{name}.yaml")
-    assert places.default_path(text, text, Path("r")).parts == ("r", name, f"{name}.yaml")
-    assert {places.target_of(f"key/{each}") for each in places.file_names(text)} == {name}
+def test_names_stay_inside_their_folder_and_differ(text: str, name: str) -> None:
+    path = places.default_path(text, text, Path("r"))
+    found = path.stem
+    assert path == Path("r", found, f"{found}.yaml")
+    assert found.startswith(name[:-8] if name[-1].isalnum() and name.startswith("etc") else name)
+    assert (found == text) is not bool(re.search(r"-[0-9a-f]{8}$", found))
+    assert len(found.encode()) <= MOST_BYTES
+    assert {places.target_of(f"key/{each}") for each in places.file_names(text)} <= {found, old_name(text)}
+
+
+def old_name(text: str) -> str:
+    """What version 0.1 called its files; what people have is still found."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text[:100]).strip(".-") or "unnamed"
+
+
+# Names of scripts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with scripts of the same name in its folders, and a mark inside that is not its top."""
+    top = tmp_path / "repository"
+    for folder in ("a/deep", "b"):
+        (top / folder).mkdir(parents=True)
+    (top / ".git").touch()  # as of a work tree
+    (top / "b" / "pyproject.toml").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(top)
+    return top
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [
+        ("train.py", ("train",)),
+        ("a/train.py", ("a.train", "train")),
+        ("b/train.py", ("b.train", "train")),
+        ("a/deep/训练.py", ("a.deep.训练", "训练")),
+        ("b/__main__.py", ("b",)),
+        ("__main__.py", ("repository",)),
+    ],
+)
+def test_a_script_is_named_by_its_place_in_the_project(script: str, names: tuple[str, ...], repository: Path) -> None:
+    assert project.names_of(repository / script) == project.names_of(Path(script)) == names
+    (repository / Path(script).name).touch()  # one that is called so today
+    assert project.names_of(Path(script)) == (names[:1] if "__main__" not in script else names)
+
+
+def test_a_link_is_called_as_what_it_leads_to(repository: Path) -> None:
+    """`tune` sees the file, and a training that calls `load` sees the link."""
+    (repository / "link.py").symlink_to(repository / "a" / "train.py")
+    assert project.name_of(repository / "link.py") == "a.train"
+
+
+def test_without_a_mark_the_scripts_own_folder_is_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    assert project.names_of(Path("a/train.py")) == ("train",)
+    assert places.own_place("key", "train", Path("a/train.py")) == Path("a/profiles/key/train.yaml")
+    (tmp_path / "a" / "pyproject.toml").touch()
+    assert project.root(tmp_path / "a" / "b" / "train.py") == tmp_path / "a"
+
+
+def test_profiles_are_looked_for_upwards_and_written_at_the_top(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = repository / "a" / "deep" / "train.py"
+    assert places.own_place("key", "a.deep.train", script) == Path("profiles/key/a.deep.train.yaml")
+    assert not (repository / "profiles").exists()
+    up = (Path("profiles"), Path("a/deep/profiles"), Path("a/profiles"))
+    assert places.places(script)[:3] == up
+    monkeypatch.chdir(repository / "b")
+    found = places.places(script)
+    assert found[:4] == (
+        Path("profiles"),
+        *(repository / each for each in ("a/deep/profiles", "a/profiles", "profiles")),
+    )
+    assert places.own_place("key", "x", script) == repository / "profiles" / "key" / "x.yaml"
+    monkeypatch.chdir(repository.parent)  # an earlier version wrote to the working folder
+    assert Path("profiles") in places.places(script)
+
+
+def test_another_projects_profiles_are_not_looked_at(repository: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "train.py"
+    other.parent.mkdir()
+    (other.parent / ".git").touch()
+    assert Path("profiles") not in places.places(other)
+    assert not {*places.places(other)[:2]} & {*places.places(repository / "train.py")}
+    assert places.user_folder(other) != places.user_folder() == places.user_folder(repository / "a" / "train.py")
+
+
+def test_a_working_folder_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert project.working_folder() is None
+    assert list(project.folders(None)) == []
+    monkeypatch.chdir(tmp_path)
 
 
 def homeless(*_args: Any, **_options: Any) -> str:
     raise RuntimeError("Could not determine home directory.")
 
 
-def test_the_project_comes_first_then_the_script_the_user_the_system_and_what_is_named(
+def test_the_project_comes_first_then_the_user_the_system_and_what_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "/shared/profiles")
-    found = places.places(tmp_path / "train.py")
-    assert found[:2] == (Path("profiles"), tmp_path / "profiles")
-    assert found[2] == places.user_folder()
-    assert isinstance(found[3], Path)
-    assert found[3].is_absolute()
-    assert found[4:] == (Path("/shared/profiles"),)
+    near, own, system, named = places.places(tmp_path / "train.py")
+    assert (near, own, named) == (Path("profiles"), places.user_folder(), Path("/shared/profiles"))
+    assert isinstance(system, Path)
+    assert system.is_absolute()
 
 
 def test_a_place_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

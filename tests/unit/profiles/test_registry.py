@@ -137,3 +137,33 @@ def test_writing_and_reading(tmp_path: Path) -> None:
     assert (one.read(name), one.names()) == (b"text", [name])
     with pytest.raises(ProfileError, match="cannot be read"):
         Registry(tmp_path).read("shared")
+
+
+def test_links_that_lead_out_of_a_registry_are_not_followed(tmp_path: Path) -> None:
+    """Who may write there must not see what its readers may read."""
+    secret = tmp_path / "secret.yaml"
+    secret.write_text("root:x:0:0")
+    put(tmp_path / "team")
+    for name, target in (("out.yaml", secret), ("within.yaml", "resnet.yaml")):
+        (tmp_path / "team" / MACHINE.key / name).symlink_to(target)
+    one = Registry(tmp_path / "team")
+    assert one.read(f"{MACHINE.key}/within.yaml") == one.read(f"{MACHINE.key}/resnet.yaml")
+    found = registry.search(here(target="out"), [tmp_path / "team"])
+    assert found.notes == (
+        f"skipped {tmp_path}/team/{MACHINE.key}/out.yaml: is a link that leads out of {tmp_path}/team",
+    )
+
+
+def test_a_script_that_is_called_otherwise_today_has_its_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    both = replace(here(), names=("vision.train", "train"))
+    old = put(tmp_path / "profiles", target="train")
+    assert registry.search(both, [tmp_path / "profiles"]).match.path == old  # type: ignore[union-attr]
+    new = put(tmp_path / "profiles", target="vision.train")
+    assert registry.search(both, [tmp_path / "profiles"]).match.path == new  # type: ignore[union-attr]
+    shared = put(tmp_path / "data" / "torch-autotune" / "profiles", target="train")  # for any project
+    found = registry.search(both, [tmp_path / "none"])
+    assert found.best is None
+    assert f"{shared} may be another project's train: --profile takes it" in found.reason

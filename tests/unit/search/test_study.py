@@ -13,7 +13,7 @@ from optuna.storages import InMemoryStorage
 from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.search.study import Study, distributions, journal_storage, read_history, study_beside
+from autotune.search.study import Study, distributions, journal_of, journal_storage, read_history, study_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import KINDS, Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory
 from autotune.stats.proof import Round
@@ -123,11 +123,24 @@ class TestFile:
 
     def test_other_words_are_another_run_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:
         profile = tmp_path / "out.yaml"
-        study_beside(profile, ["one"], resume=False).record(crashed(1))
-        assert batches(study_beside(profile, ["one"], resume=True)) == [1]
+        study_of(profile, ["one"], resume=False).record(crashed(1))
+        assert batches(study_of(profile, ["one"], resume=True)) == [1]
         with pytest.raises(UsageError, match="nothing to resume"):
-            study_beside(profile, ["two"], resume=True)
-        assert batches(study_beside(profile, ["one"], resume=False)) == []
+            study_of(profile, ["two"], resume=True)
+        assert batches(study_of(profile, ["one"], resume=False)) == []
+        assert list(tmp_path.iterdir()) == []  # the journal is in the cache folder
+
+    def test_an_earlier_versions_journal_is_resumed_and_a_folder_in_its_place_is_said(self, tmp_path: Path) -> None:
+        beside = tmp_path / "out.journal"
+        study_of(tmp_path / "out.yaml", ["one"], resume=False).record(crashed(1))
+        journal_of(tmp_path / "out.yaml").rename(beside)
+        assert batches(study_of(tmp_path / "out.yaml", ["one"], resume=True)) == [1]
+        assert batches(study_of(tmp_path / "out.yaml", ["one"], resume=False)) == []
+        assert not beside.exists()
+        journal_of(tmp_path / "out.yaml").unlink()
+        journal_of(tmp_path / "out.yaml").mkdir()
+        with pytest.raises(UsageError, match="the journal cannot be used"):
+            study_of(tmp_path / "out.yaml", ["one"], resume=False)
 
 
 class TestReadHistory:

@@ -310,9 +310,8 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "model.py", line 2, in b
 
 
 def test_names_are_those_exported() -> None:
-    assert (
-        dir(autotune) == sorted(autotune.__all__) == ["AutotuneError", "UserCodeError", "__version__", "load", "tune"]
-    )
+    names = ["AutotuneError", "Profile", "Session", "UserCodeError", "__version__", "load", "tune"]
+    assert dir(autotune) == sorted(autotune.__all__) == names
     assert autotune.tune is run.tune
 
 
