@@ -22,7 +22,8 @@ from autotune.tuning.state import RunState
 Compare = Callable[[Settings], Outcome]
 SCREENED = ("num_workers", "channels_last", "optimizer_impl")
 """Knobs that change what the user has built: they are compared before the search spends trials on them."""
-UNREPEATABLE = "your first steps differ from run to run, so nothing would show that training stays the same"
+REPEATS = 2
+"""The user's own settings make their first steps once more, and so often in all if they differ."""
 NOT_COMPARED = "your first steps could not be compared: {}"
 DRAWS = "augmentations draw other random numbers in loader workers, of the same distribution"
 
@@ -48,7 +49,7 @@ class Comparison:
     draws: bool = False
     _same: set[Settings] = field(default_factory=set)
     _unshown: str | None = None
-    """Why nothing shows that training stays the same; empty if the baseline repeats itself, None if not known yet."""
+    """Why nothing shows that training stays the same; empty if the baseline could be repeated, None if not known yet."""
 
     def screen(self, space: Space) -> None:
         """Try one other value of each knob that changes what the user has built."""
@@ -87,13 +88,12 @@ class Comparison:
     def _causes(self, settings: Settings, reason: str) -> dict[str, str]:
         """Return the knobs that change training, and how: one that halving finds; nothing if none is found.
 
-        If the baseline does not repeat itself, these are all knobs that change what the user has built.
+        If the baseline's first steps could not be repeated, these are all knobs that change what the user has built.
         """
         if self._unshown is None:
-            again = self._run(self.baseline)
-            self._unshown = NOT_COMPARED.format(again.reason)
-            if isinstance(again, Compared):
-                self._unshown = UNREPEATABLE if again.differences else ""
+            self._repeat()
+            if not self._unshown and self._difference(settings) is None:
+                return {}  # no more than the baseline differs from itself
         if self._unshown:
             return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
@@ -108,6 +108,16 @@ class Comparison:
             found = self._difference(reference.but(**{name: getattr(alone, name) for name in half}))
             names, reason = (half, found) if found is not None else (names[len(half) :], reason)
         return {names[0]: reason} if names else {}
+
+    def _repeat(self) -> None:
+        """Let the baseline make its first steps again: later comparisons allow what it differs by."""
+        self._unshown = ""
+        for _ in range(REPEATS):
+            again = self._run(self.baseline)
+            if not isinstance(again, Compared):
+                self._unshown = NOT_COMPARED.format(again.reason)
+            if not isinstance(again, Compared) or not again.differences:
+                break
 
     def _touching(self, settings: Settings) -> list[str]:
         """Return the knobs of ``settings`` that change a model, an optimizer or a loader."""
