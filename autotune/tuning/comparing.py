@@ -48,8 +48,8 @@ class Comparison:
     left_out: list[LeftOut] = field(default_factory=list)
     draws: bool = False
     _same: set[Settings] = field(default_factory=set)
-    _unshown: str | None = None
-    """Why nothing shows that training stays the same; empty if the baseline could be repeated, None if not known yet."""
+    _unshown: dict[int, str] = field(default_factory=dict)
+    """By global batch, once the baseline was to repeat its first steps there: why it could not; else empty."""
 
     def screen(self, space: Space) -> None:
         """Try one other value of each knob that changes what the user has built."""
@@ -60,7 +60,7 @@ class Comparison:
     def settle(self, settings: Settings) -> Settings:
         """Return ``settings`` without the knobs that change training, which are noted."""
         settings = self._without_known(settings)
-        if self._unshown and not self._touching(settings):
+        if self._unshown.get(settings.global_batch) and not self._touching(settings):
             return settings  # nothing would show a difference
         while (reason := self._difference(settings)) is not None:
             causes = self._causes(settings, reason)
@@ -90,14 +90,15 @@ class Comparison:
 
         If the baseline's first steps could not be repeated, these are all knobs that change what the user has built.
         """
-        if self._unshown is None:
-            self._repeat()
-            if not self._unshown and self._difference(settings) is None:
-                return {}  # no more than the baseline differs from itself
-        if self._unshown:
-            return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
+        if settings.global_batch not in self._unshown:
+            self._unshown[settings.global_batch] = self._repeat(reference)
+            if (again := self._difference(settings)) is None:
+                return {}  # no more than the baseline differs from itself
+            reason = again
+        if why := self._unshown[settings.global_batch]:
+            return dict.fromkeys(self._touching(settings), why)
         names = [  # what follows from another knob cannot be put back alone
             name
             for name, (_mine, theirs) in alone.difference(reference).items()
@@ -109,15 +110,17 @@ class Comparison:
             names, reason = (half, found) if found is not None else (names[len(half) :], reason)
         return {names[0]: reason} if names else {}
 
-    def _repeat(self) -> None:
-        """Let the baseline make its first steps again: later comparisons allow what it differs by."""
-        self._unshown = ""
+    def _repeat(self, reference: Settings) -> str:
+        """Let the user's settings make their first steps again: later comparisons allow what they differ by.
+
+        Returns why they could not; empty if they could."""
         for _ in range(REPEATS):
-            again = self._run(self.baseline)
+            again = self._run(reference)
             if not isinstance(again, Compared):
-                self._unshown = NOT_COMPARED.format(again.reason)
-            if not isinstance(again, Compared) or not again.differences:
+                return NOT_COMPARED.format(again.reason)
+            if not again.differences:
                 break
+        return ""
 
     def _touching(self, settings: Settings) -> list[str]:
         """Return the knobs of ``settings`` that change a model, an optimizer or a loader."""

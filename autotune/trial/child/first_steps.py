@@ -95,9 +95,9 @@ class Recording:
     objects: str = ""
 
 
-def read(path: Path) -> Recording | None:
-    """Return what was recorded in the file ``path``; None if there is none."""
-    return Recording(**torch.load(path, weights_only=False)) if path.exists() else None
+def read(path: Path) -> Recording:
+    """Return what was recorded in the file ``path``."""
+    return Recording(**torch.load(path, weights_only=False))
 
 
 class Recorder:

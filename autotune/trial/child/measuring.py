@@ -222,7 +222,8 @@ def _switched(loop: MeasuredLoop, settings: Settings) -> Steps[Measurement]:
 def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     """Make the first steps, which are recorded, or compared with the baseline's."""
     path, own = Path(loop.spec.first_steps), loop.spec.own or loop.spec.settings
-    theirs, *repeats = map(first_steps.read, [path, *sorted(path.parent.glob(f"{path.name}-*"))])
+    theirs = first_steps.read(path) if path.exists() else None
+    repeats = [first_steps.read(each) for each in path.parent.glob(f"{path.name}-*")]
     exact = theirs is not None or loop.session.world_size > 1
     steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
     ours = yield from _recorded(loop, steps, math.inf if exact else first_steps.MOST_SECONDS)
