@@ -47,9 +47,11 @@ def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
     seconds, between = list[float](), list[float | None]()
     until = time.perf_counter() + loop.spec.max_seconds
     while loop.agree(not (_is_enough(between, too_far) or loop.over or time.perf_counter() > until)):
-        loop.between = None
-        seconds.append((yield from loop.timed(1)))
-        between.append(loop.between)
+        before = loop.other
+        step = yield from loop.timed(1)
+        work = loop.other - before
+        seconds.append(step + work)
+        between.append(work or None)
     later = Loops.around(filter(is_users, above(sys._getframe())))
     steps = in_all or loops.steps(later, len(seconds), epoch)
     is_short = epoch is not None and steps is not None and steps < epoch  # no epoch of the run ends

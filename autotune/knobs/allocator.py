@@ -64,6 +64,7 @@ def _why_not_loaded(name: str) -> str | None:
 
 ALLOCATOR = Knob(
     name="allocator",
+    live=False,
     words="{} allocator",
     kind=Word(ALLOCATORS),
     neutral="default",

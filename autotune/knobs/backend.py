@@ -69,6 +69,7 @@ def _why_not_for(backend: Backend, context: Context) -> str | None:
 
 BACKEND = Knob(
     name="backend",
+    live=False,
     words="over {}",
     kind=Word(tuple(BACKENDS)),
     neutral=None,
@@ -122,6 +123,7 @@ def offered_processes(context: Context) -> tuple[int, ...]:
 
 PROCESSES = Knob(
     name="processes",
+    live=False,
     kind=Count(1, 1024),
     neutral=1,
     applied="launch",

@@ -310,6 +310,7 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
 
 BINDING = Knob(
     name="binding",
+    live=False,
     words="bound to {}",
     kind=Word(BINDINGS),
     neutral="none",

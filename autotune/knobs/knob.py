@@ -60,6 +60,8 @@ class Context:
     """What the run may take."""
     compile_seconds: float | None = None
     """What the first compiled step took; infinite if it did not finish, None if none was tried."""
+    start_seconds: float = 0.0
+    """Of a process for settings that cannot be changed in a running training."""
     neighbours: float = 0.0
     """Processors that other processes kept busy until the search began, on average."""
     noise_scale: float | None = None
@@ -226,6 +228,7 @@ class Knob:
         first_seconds: of the first trial with that value, on top.
         variables: what the value wants of the environment of a process that starts with it; None for nothing.
         inherited: True if a process must start with the value: a fork cannot change it.
+        live: True if the value can be changed between two steps of a running training, and put back.
         words: how messages write a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
         start: puts a value that `changes` something in force in this process; None if it is in force already.
         on_model, on_optimizer: put such a value in force in one model or optimizer; None if it has it already.
@@ -256,6 +259,7 @@ class Knob:
     first_seconds: Mapping[Any, float] = field(default_factory=dict)
     variables: Callable[[Chosen, Start], Variables] | None = None
     inherited: bool = False
+    live: bool = True
     words: str = ""
     start: Callable[[Any, Training], Change | None] | None = None
     on_model: Callable[[Any, nn.Module, Training], Change | None] | None = None

@@ -91,6 +91,11 @@ class Settings(_Values):
         """Return the values that a process must start with: a running one, or its fork, cannot take them any more."""
         return tuple(getattr(self, knob.name) for knob in KNOBS if knob.inherited)
 
+    @property
+    def start_part(self) -> tuple[Any, ...]:
+        """Return the values that need a process of their own: all others can be changed in a running training."""
+        return tuple(getattr(self, knob.name) for knob in KNOBS if not knob.live)
+
     def but(self, **changes: Any) -> Settings:
         """Return these settings with ``changes``, canonical again."""
         return Settings(**(vars(self) | changes))

@@ -89,6 +89,7 @@ def _start_interop(value: int, _training: Training) -> Change | None:
 
 INTEROP_THREADS = Knob(
     name="interop_threads",
+    live=False,
     kind=Count(1, 4096),
     neutral=1,
     choices=lambda context: dict.fromkeys(sorted({1, context.baseline.interop_threads})),
@@ -146,6 +147,7 @@ def _why_not_waiting(policy: str) -> str | None:
 
 OMP_WAIT = Knob(
     name="omp_wait_policy",
+    live=False,
     words="{} waiting",
     kind=Word(("default", "passive")),
     neutral="default",

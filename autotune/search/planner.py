@@ -45,6 +45,8 @@ CLIMB = 12
 """Moves of such a jump at most."""
 CHANGES_NUMBERS = [knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile"]
 CHANGES_MEMORY = [knob.name for knob in KNOBS if knob.changes_memory]
+QUICK_START = 1.0
+"""Settings whose process takes more seconds to start are not tried on a guess alone."""
 GROWTH = 4
 """A batch may be at most this many times the largest that fitted: memory use grows step by step."""
 
@@ -128,7 +130,8 @@ class Planner:
                 return None
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
-        return pool[int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))]
+        seconds = [trial_seconds(settings, rate, tried, self._space.context) for settings in pool]
+        return pool[int(np.argmax(improvement / np.array(seconds)))]
 
     def _jump(self, history: Sequence[Trial], model: Surrogate, best: Settings, avoid: Forbidden) -> Settings | None:
         """Climb move by move to the highest expected rate; None if this level has jumped already."""
@@ -137,12 +140,17 @@ class Planner:
         settings = self._space.conformed(best)
         top = float(model.log_rates([settings])[0])
         for _ in range(CLIMB):
-            moves = [s for _, s in self._space.moves(settings) if not avoid.fails(s)]
+            moves = [s for _, s in self._space.moves(settings) if not avoid.fails(s) and self._starts_soon(s)]
             rates = model.log_rates(moves) if moves else np.array([-math.inf])
             if rates.max() <= top + 1e-9:
                 break
             settings, top = moves[int(rates.argmax())], float(rates.max())
         return None if avoid(settings) else settings
+
+    def _starts_soon(self, settings: Settings) -> bool:
+        """Return True if ``settings`` need no other process, or one that starts quickly."""
+        context = self._space.context
+        return settings.start_part == context.baseline.start_part or context.start_seconds < QUICK_START
 
     def _halfway(self, history: Sequence[Trial], avoid: Forbidden) -> Settings | None:
         """Return settings between the start and a jump that gained less than half of what was expected."""

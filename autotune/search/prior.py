@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
+from autotune.knobs.knob import Context
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured
@@ -80,7 +81,7 @@ class Prior:
         return (latency + per_byte * self._bytes) * log2(settings.processes)
 
 
-def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) -> float:
+def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings], context: Context) -> float:
     """Return the rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring.
 
     Only ratios matter: the search divides gains by it. ``tried`` are the settings of past trials: a value that none of
@@ -89,6 +90,8 @@ def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) 
     step = settings.global_batch / max(rate, 1e-9)
     primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
     start = 0.5 + 0.5 * (settings.processes > 1)
+    if settings.start_part != context.baseline.start_part:
+        start += context.start_seconds
     for knob in KNOBS:
         value = getattr(settings, knob.name)
         start += knob.start_seconds.get(value, 0.0)

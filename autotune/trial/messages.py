@@ -70,8 +70,8 @@ class TrialSpec:
     """The user's own settings: in a script, knobs with equal values are left alone."""
     first_steps: str = ""
     """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
-    endless: bool = True
-    """A script's passes over its training loader follow each other; False lets it do what it does between them."""
+    live: bool = False
+    """Of a resident trial: its settings may change from block to block. What fails to be put in force ends nothing."""
     mmap_threshold: int = GLIBC_RAISES_TO
     """Let a script's memory be as in its run, see `autotune.knobs.allocator.raise_mmap_threshold`; 0 lets it alone."""
     evidence: bool = False

@@ -22,7 +22,8 @@ from autotune.tuning.state import RunState
 Compare = Callable[[Settings], Outcome]
 SCREENED = ("num_workers", "channels_last", "optimizer_impl")
 """Knobs that change what the user has built: they are compared before the search spends trials on them."""
-UNREPEATABLE = "your first steps differ from run to run, so nothing would show that training stays the same"
+REPEATS = 2
+"""The user's own settings make their first steps once more, and so often in all if they differ."""
 NOT_COMPARED = "your first steps could not be compared: {}"
 DRAWS = "augmentations draw other random numbers in loader workers, of the same distribution"
 
@@ -47,8 +48,8 @@ class Comparison:
     left_out: list[LeftOut] = field(default_factory=list)
     draws: bool = False
     _same: set[Settings] = field(default_factory=set)
-    _unshown: str | None = None
-    """Why nothing shows that training stays the same; empty if the baseline repeats itself, None if not known yet."""
+    _unshown: dict[int, str] = field(default_factory=dict)
+    """By global batch, once the baseline was to repeat its first steps there: why it could not; else empty."""
 
     def screen(self, space: Space) -> None:
         """Try one other value of each knob that changes what the user has built."""
@@ -59,7 +60,7 @@ class Comparison:
     def settle(self, settings: Settings) -> Settings:
         """Return ``settings`` without the knobs that change training, which are noted."""
         settings = self._without_known(settings)
-        if self._unshown and not self._touching(settings):
+        if self._unshown.get(settings.global_batch) and not self._touching(settings):
             return settings  # nothing would show a difference
         while (reason := self._difference(settings)) is not None:
             causes = self._causes(settings, reason)
@@ -87,17 +88,17 @@ class Comparison:
     def _causes(self, settings: Settings, reason: str) -> dict[str, str]:
         """Return the knobs that change training, and how: one that halving finds; nothing if none is found.
 
-        If the baseline does not repeat itself, these are all knobs that change what the user has built.
+        If the baseline's first steps could not be repeated, these are all knobs that change what the user has built.
         """
-        if self._unshown is None:
-            again = self._run(self.baseline)
-            self._unshown = NOT_COMPARED.format(again.reason)
-            if isinstance(again, Compared):
-                self._unshown = UNREPEATABLE if again.differences else ""
-        if self._unshown:
-            return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
+        if settings.global_batch not in self._unshown:
+            self._unshown[settings.global_batch] = self._repeat(reference)
+            if (again := self._difference(settings)) is None:
+                return {}  # no more than the baseline differs from itself
+            reason = again
+        if why := self._unshown[settings.global_batch]:
+            return dict.fromkeys(self._touching(settings), why)
         names = [  # what follows from another knob cannot be put back alone
             name
             for name, (_mine, theirs) in alone.difference(reference).items()
@@ -108,6 +109,18 @@ class Comparison:
             found = self._difference(reference.but(**{name: getattr(alone, name) for name in half}))
             names, reason = (half, found) if found is not None else (names[len(half) :], reason)
         return {names[0]: reason} if names else {}
+
+    def _repeat(self, reference: Settings) -> str:
+        """Let the user's settings make their first steps again: later comparisons allow what they differ by.
+
+        Returns why they could not; empty if they could."""
+        for _ in range(REPEATS):
+            again = self._run(reference)
+            if not isinstance(again, Compared):
+                return NOT_COMPARED.format(again.reason)
+            if not again.differences:
+                break
+        return ""
 
     def _touching(self, settings: Settings) -> list[str]:
         """Return the knobs of ``settings`` that change a model, an optimizer or a loader."""

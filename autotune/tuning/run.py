@@ -182,6 +182,7 @@ def _run_phases(job: _Job) -> Result:
     state = job.state = _open_state(job, task)
     check_fixed_for(task, state.baseline, options.fix or {})
     _baseline(job, task)
+    state.estimate_durations()
     comparison = Comparison(state.baseline, state.bench.compare, job.inventory)
     context = Context(
         job.inventory,
@@ -190,6 +191,7 @@ def _run_phases(job: _Job) -> Result:
         options.train_seconds,
         gflops,
         state.schedule.budget,
+        start_seconds=state.start_seconds,
         neighbours=job.load().cpus,
         memory=memory_of(state.history, state.baseline),
         max_memory=options.max_memory,
@@ -200,7 +202,6 @@ def _run_phases(job: _Job) -> Result:
     context = replace(context, noise_scale=_noise_scale(job, options.spaces(context)[HIGHEST]))
     state.count_by(context.worth)
     state.settle = comparison.settle
-    state.estimate_durations()
     context = compile_once(state, context, options.spaces(context)[LOWEST], options.budget)
     job.set_budget(context.budget_seconds)
     state.spaces = options.spaces(context)
@@ -342,7 +343,7 @@ def _followed(job: _Job) -> WholeRun | None:
         return None
     job.observe(stage="following the script past the end of an epoch")
     seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
-    _outcome, found = bench.inspect(job.state.baseline, FOLLOWED_BY, seconds, endless=False)
+    _outcome, found = bench.inspect(job.state.baseline, FOLLOWED_BY, seconds, mmap_threshold=0)  # it shows its own
     if not (found and found["step_seconds"]):
         return None
     run = WholeRun(runner.script_seconds, **found)

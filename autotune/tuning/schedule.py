@@ -70,24 +70,33 @@ def replicate_seconds(state: RunState, candidates: Iterable[Settings], block: fl
 
 
 def starting_seconds(state: RunState, candidates: Iterable[Settings]) -> float:
-    """Return the start and warm-up of all candidates, corrected by what the last replicate really took."""
-    return state.slowness * sum(startup_seconds(state, settings) for settings in candidates)
+    """Return the start and warm-up of all processes, corrected by what the last replicate really took."""
+    bench = state.bench
+    first = {settings.start_part if bench.is_live else settings: settings for settings in candidates}
+    return state.slowness * sum(startup_seconds(state, settings) for settings in first.values())
 
 
 def startup_seconds(state: RunState, settings: Settings) -> float:
     """Return the start and warm-up of one candidate: as in the last measured trial of its settings, if there is one."""
-    usual = max(WARMUP_SECONDS, WARMUP_STEPS * step_seconds(state, settings))
+    warm_up = _warmup_seconds(state, settings)
     for trial in reversed(state.history):
         if trial.settings == settings and trial.measurement is not None and isinstance(trial.outcome, Completed):
             compiling = trial.measurement.first_step_seconds if settings.compile != "off" else 0.0
-            start = trial.outcome.start_seconds - (1 - WARM_COMPILE) * compiling
-            return start + min(usual, trial.measurement.warmup_seconds or usual)
-    return state.start_seconds + usual
+            return trial.outcome.start_seconds - (1 - WARM_COMPILE) * compiling + warm_up
+    return state.start_seconds + warm_up
+
+
+def _warmup_seconds(state: RunState, settings: Settings) -> float:
+    """Return the warm-up of settings, as in their last measured trial, if there is one and it was no longer."""
+    usual = max(WARMUP_SECONDS, WARMUP_STEPS * step_seconds(state, settings))
+    last = {trial.settings: trial.measurement.warmup_seconds for trial in state.history if trial.measurement}
+    return min(usual, last.get(settings) or usual)
 
 
 def turn_seconds(state: RunState, settings: Settings, block: float = BLOCK_SECONDS) -> float:
-    """Return the expected duration of one block."""
-    return max(block_seconds(state, block), STEPS_IN_BLOCK * step_seconds(state, settings))
+    """Return the expected duration of one block, with the change to the settings in a live trial."""
+    own = max(block_seconds(state, block), STEPS_IN_BLOCK * step_seconds(state, settings))
+    return own + (_warmup_seconds(state, settings) if state.bench.is_live else 0.0)
 
 
 def block_seconds(state: RunState, usual: float) -> float:

@@ -56,6 +56,7 @@ class FakeBench:
     measured: list[Settings] = field(default_factory=list)
     contests: list[dict[str, Settings]] = field(default_factory=list)
     baseline: Settings = OWN
+    is_live: bool = False
     blocks: list[float] = field(default_factory=list)
     """How long they were."""
 

@@ -8,15 +8,17 @@ augmentations are the same in any worker; what differs then is the data set's ow
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import pickle
 import random
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -46,6 +48,8 @@ GRADIENTS = (2e-3, 1e-2, 2e-2)
 a hundredfold within ten steps of a deep network."""
 LOSS, LATER_LOSS, WEIGHTS = 1e-2, 5e-2, 0.25
 """The same of the first losses, of later ones, and of weights, as a share of what these have moved."""
+FACTOR, FLOOR = 10.0, 1e-6
+"""Of the user's own spread, what settings may differ by, and what is no difference if there is a spread."""
 MOST_BYTES = 2**20
 DATASET_CHANGES = "your data set changes while it is read"
 SEEDS = "your data set seeds the random numbers of its process"
@@ -93,6 +97,11 @@ class Recording:
     does: str = ""
     draws: bool = False
     objects: str = ""
+
+
+def read(path: Path) -> Recording:
+    """Return what was recorded in the file ``path``."""
+    return Recording(**torch.load(path, weights_only=False))
 
 
 class Recorder:
@@ -237,14 +246,64 @@ def norm(gradients: Iterable[Tensor | None]) -> float:
 # Comparison -----------------------------------------------------------------------------------------------------------
 
 
-def differences(theirs: Recording, ours: Recording, reference: Settings, settings: Settings) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class Spread:
+    """How far the user's own settings are apart if they make their first steps again.
+
+    Attributes:
+        losses: largest distance so far, by step.
+        norms: of gradients, likewise, relative to their size.
+        weights: as a share of what these have moved.
+    """
+
+    losses: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
+    weights: float = 0.0
+
+    @classmethod
+    def of(cls, first: Recording, repeats: Sequence[Recording]) -> Spread | None:
+        """Return the spread of recordings of the same settings; None if they are equal bit for bit."""
+        pairs = [*itertools.combinations((first, *repeats), 2)]
+        if not any(True for one, other in pairs for _ in _exact(one, other)):
+            return None
+        losses = [[abs(a - b) for a, b in zip(one.losses, other.losses, strict=False)] for one, other in pairs]
+        norms = [[_distance(a, b) for a, b in zip(one.norms, other.norms, strict=False)] for one, other in pairs]
+        weights = max(_movement(one, other) for one, other in pairs)
+        return cls(_largest_so_far(losses), _largest_so_far(norms), weights)
+
+    def loss(self, step: int) -> float:
+        """Return by how much the loss of ``step`` may differ."""
+        return FACTOR * _at(self.losses, step)
+
+    def norm(self, step: int) -> float:
+        """Return by how much of their size gradients of ``step`` may differ."""
+        return FACTOR * _at(self.norms, step)
+
+
+def _largest_so_far(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return the largest value of each column and those before it, and of the one after: a pair may agree by luck."""
+    columns = [max(column) for column in zip(*rows, strict=False)]
+    return tuple(itertools.accumulate(map(max, columns, [*columns[1:], 0.0]), max))
+
+
+def _at(values: Sequence[float], step: int) -> float:
+    return values[min(step, len(values) - 1)] if values else 0.0
+
+
+def differences(
+    theirs: Recording, ours: Recording, reference: Settings, settings: Settings, repeats: Sequence[Recording] = ()
+) -> list[tuple[str, str]]:
     """Return ``(what, how)`` for all in which ``ours``, made with ``settings``, differs from the reference.
+
+    Batches, their order and random numbers are equal, or they differ. What is computed may differ as far as the user's
+    own settings do if they make the same steps again.
 
     Args:
         theirs: recorded with the ``reference`` settings.
         ours: recorded with ``settings``.
         reference: the user's settings.
         settings: the trial's.
+        repeats: recorded with the ``reference`` settings, too.
     """
     changed = set(settings.difference(reference))
     keeps = {BY_NAME[name].keeps for name in changed}
@@ -256,9 +315,10 @@ def differences(theirs: Recording, ours: Recording, reference: Settings, setting
             found += _random(theirs, ours)
     if settings.global_batch != reference.global_batch or not keeps <= {EXACT, ROUNDING}:
         return found
-    if keeps <= {EXACT}:
+    spread = Spread.of(theirs, repeats)
+    if keeps <= {EXACT} and spread is None:
         return [*found, *_exact(theirs, ours)]
-    return [*found, *_rounded(theirs, ours)]
+    return [*found, *_near(theirs, ours, spread or Spread(), rounds=ROUNDING in keeps)]
 
 
 def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Iterator[tuple[str, str]]:
@@ -290,19 +350,21 @@ def _exact(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
         yield "weights", "weights or buffers differ after the first steps"
 
 
-def _rounded(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
-    for number, (one, other, allowed) in enumerate(zip(theirs.norms, ours.norms, GRADIENTS, strict=False)):
+def _near(theirs: Recording, ours: Recording, spread: Spread, *, rounds: bool) -> Iterator[tuple[str, str]]:
+    """Yield what differs by more than the user's own ``spread``, and by more than rounding if ``rounds``."""
+    for number, (one, other) in enumerate(zip(theirs.norms, ours.norms, strict=False)):
+        rounding = (GRADIENTS[number] if number < len(GRADIENTS) else math.inf) if rounds else FLOOR
         off = _distance(one, other)
-        if off > allowed:
+        if off > max(rounding, spread.norm(number)):
             yield "gradients", f"gradients of step {number + 1} differ by {off:.2g} of their size"
             break
     for number, (loss, mine) in enumerate(zip(theirs.losses, ours.losses, strict=False)):
-        allowed = LOSS if number <= len(GRADIENTS) else LATER_LOSS
-        if abs(loss - mine) > allowed * max(abs(loss), 1e-3):
+        rounding = (LOSS if number <= len(GRADIENTS) else LATER_LOSS) if rounds else FLOOR
+        if abs(loss - mine) > max(rounding * max(abs(loss), 1e-3), spread.loss(number)):
             yield "losses", f"the loss of step {number + 1} is {mine:.6g}, not {loss:.6g}"
             break
     off = _movement(theirs, ours)
-    if off > WEIGHTS:
+    if off > max(WEIGHTS if rounds else FLOOR, FACTOR * spread.weights):
         yield "weights", f"weights differ by {off:.2g} of what they have moved"
 
 

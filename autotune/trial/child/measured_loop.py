@@ -29,13 +29,16 @@ from autotune import devices
 from autotune.devices import CPU, Device
 from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.probes import cpu_time
 from autotune.probes.system import System
 from autotune.runtime.digests import digest
+from autotune.runtime.processes import of_rank_zero
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
+from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.child.task import batch_length
 from autotune.trial.messages import CHECK_STEPS, TrialReport, TrialSpec, UnixConnection, Without
 
@@ -43,7 +46,11 @@ Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
 LIFE_SIGN_SECONDS = 0.5
-MOST_REPEATS = 3
+NOT_KEPT = "there is too little memory to keep the state of the first step"
+
+
+class ScriptOver(Exception):
+    """The script has come to its end in the middle of a block."""
 
 
 class CpuContention:
@@ -141,12 +148,9 @@ class Tuner:
         if self.rank == 0 or report.error is not None or report.not_applied:
             self.connection.send({"event": "report", "rank": self.rank, "report": asdict(report)})
 
-    def wanted_seconds(self) -> float | None:
-        """Return the seconds of the block that the tuner requests next; None if it requests none."""
-        if self.rank != 0:
-            return None
-        message, _ = self.connection.receive()
-        return None if message is None else float(message["seconds"])
+    def request(self) -> dict[str, Any] | None:
+        """Return what the tuner requests next; None at the end."""
+        return self.connection.receive()[0]
 
 
 class MeasuredLoop:
@@ -163,10 +167,12 @@ class MeasuredLoop:
         waited: seconds spent waiting for batches.
         batches: taken so far.
         step_items: items of the last step, on this rank.
-        between: seconds of other work in the present step, such as an evaluation between epochs; None if it has none.
+        other: seconds of other work so far, such as an evaluation between epochs. They are no part of any step.
         batch: the only one, if the loader is left out.
         loader: prepared; None if it is not known.
         over: True if no further step will come.
+        failure: why settings could not be put in force, in a live trial.
+        queue_empty_at: how many batches were taken when the loader was last read from its beginning.
         on_batch: called with each batch that is read, in trials that record their first steps.
     """
 
@@ -174,6 +180,8 @@ class MeasuredLoop:
     batch: Any = None
     on_batch: Callable[[Any], object] | None = None
     over: bool = False
+    failure: Exception | None = None
+    queue_empty_at: int = 0
 
     def __init__(self, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
         self.session, self.spec, self.tuner = session, spec, tuner
@@ -182,12 +190,27 @@ class MeasuredLoop:
         self.waited = 0.0
         self.batches = 0
         self.step_items = 0.0
-        self.between: float | None = None
+        self.other = 0.0
         self._items = 0.0
         self._total: Tensor | None = None  # on the loss's device: nothing here starts one before the training does
         self._last: Tensor | None = None
+        self.start: Snapshot | None = None
+        """The state before the first step, in a live trial."""
         self._last_sign_at = time.perf_counter()
         self._bytes_before = psutil.Process().memory_info().rss
+
+    def switch(self, settings: Settings) -> None:
+        """Put other ``settings`` in force from the next step on."""
+        raise NotImplementedError
+
+    def begin_anew(self, work: Callable[[], object], steps: int) -> None:
+        """Do ``work``, and read the loader from its beginning from the next step on, for at least so many ``steps``."""
+        raise NotImplementedError
+
+    def asked(self) -> dict[str, Any] | None:
+        """Return what the tuner requests next, on every rank; None at the end."""
+        request = self.tuner.request() if self.session.rank == 0 else None
+        return request if self.session.world_size == 1 else of_rank_zero(request, self.session.device)
 
     def made_step(self, items: float, loss: Tensor | None = None, *, skipped: bool = False) -> None:
         """Count one training step.
@@ -282,6 +305,17 @@ class MeasuredLoop:
                 self.session.sync.stopped = True
             replace(DistributedDataParallel, "forward", _local)  # the script's own; this process ends with the trial
 
+    def go_back(self) -> None:
+        """Go back to the state before the first step.
+
+        Raises:
+            RuntimeError: it was not kept.
+        """
+        if self.start is None:
+            raise RuntimeError(NOT_KEPT)
+        self.start.restore()
+        self._total, self.finite = None, True
+
     def goes_on(self) -> None:
         """Report that training goes on, twice a second at most."""
         now = time.perf_counter()
@@ -290,28 +324,30 @@ class MeasuredLoop:
             self.tuner.send("phase", phase="stepping")
 
     def block(self, steps: int) -> Steps[Block]:
-        """Make ``steps`` training steps between synchronised clock readings. Items are those of all processes."""
-        for _ in range(MOST_REPEATS):
-            self.between = None
-            measured = yield from self._block(steps)
-            if self.between is None:
-                break
-        return measured
+        """Make ``steps`` training steps between synchronised clock readings. Items are those of all processes.
 
-    def _block(self, steps: int) -> Steps[Block]:
+        Raises:
+            ScriptOver: the script came to its end before.
+        """
         used = self.devices()
         self._synchronize(used)
         self._items = 0.0
         others = CpuContention(root=os.getppid())
-        started = time.perf_counter()
+        started = self.clock()
         for _ in range(steps):
             yield
+            if self.over:
+                raise ScriptOver
         self._synchronize(used)
-        seconds = time.perf_counter() - started
+        seconds = self.clock() - started
         cpu_wait, neighbours = others.taken()
         self.finite = self.finite and (self._total is None or bool(torch.isfinite(self._total)))
         items = round(self._items * self.session.world_size)
         return Block(items, seconds, steps, cpu_wait, neighbours)
+
+    def clock(self) -> float:
+        """Return seconds of training: the clock stands still during other work."""
+        return time.perf_counter() - self.other
 
     def _synchronize(self, used: set[Device]) -> None:
         """Wait until the devices ``used`` have finished their work, and the other processes have."""
@@ -329,13 +365,15 @@ class MeasuredLoop:
         return int(message.item())
 
     def timed(self, steps: int) -> Steps[float]:
-        """Take ``steps`` training steps; returns this rank's seconds."""
-        used, started = self.devices(), time.perf_counter()
+        """Take ``steps`` training steps, fewer if the script comes to its end; returns this rank's seconds."""
+        used, started = self.devices(), self.clock()
         for _ in range(steps):
             yield
+            if self.over:
+                break
         for device in used:
             device.synchronize()
-        return time.perf_counter() - started
+        return self.clock() - started
 
     def steps_for(self, seconds: float, pace: float) -> int:
         """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""

@@ -7,7 +7,7 @@ import importlib
 import math
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -20,6 +20,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.settings import Settings
+from autotune.knobs.task_facts import MemoryUse
 from autotune.runtime import fingerprints
 from autotune.runtime.digests import digest
 from autotune.runtime.loaders import length
@@ -35,9 +37,10 @@ from autotune.stats.measurement import (
     is_steady,
 )
 from autotune.trial.child import first_steps
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps
+from autotune.trial.child.measured_loop import MeasuredLoop, ScriptOver, Steps
+from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.child.task import batch_length
-from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, TrialReport, TrialSpec
+from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, TrialReport, TrialSpec, error_report
 
 BLOCK_SECONDS = 0.04
 HOPELESS = 2.0
@@ -53,6 +56,8 @@ def trying(loop: MeasuredLoop) -> Steps[TrialReport]:
         return (yield from recording(loop))
     if loop.spec.first_steps:
         return (yield from comparing(loop))
+    if loop.spec.live:
+        loop.start = Snapshot.take(loop.trained_with(), loop.buffers(), loop.loader)
     loop.tuner.send("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
     first = yield from loop.timed(1)
     loop.tuner.send("phase", phase="stepping", first_step=True)
@@ -66,12 +71,14 @@ def trying(loop: MeasuredLoop) -> Steps[TrialReport]:
 
 def warm_up(loop: MeasuredLoop) -> Steps[Measurement]:
     """Step until steady, clearly lost, or out of time. Return a measurement that has no blocks yet."""
-    started = time.perf_counter()
+    started = loop.clock()
     paces: list[float] = []
     steps = 0
     while True:
-        seconds = time.perf_counter() - started
+        seconds = loop.clock() - started
         steady = _is_primed(loop, steps, seconds) and _is_steady(paces)
+        if loop.over:
+            raise ScriptOver
         over = steady or _is_out_of_time(loop.spec, steps, seconds) or _is_lost(loop, paces)
         count = loop.agree(0 if over else _steps_of_block(paces))
         if count == 0:
@@ -84,7 +91,8 @@ def _is_primed(loop: MeasuredLoop, steps: int, seconds: float) -> bool:
     """Return True if the loader's first queue is consumed and torch's first-step work is over."""
     settings = loop.spec.settings
     queue = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-    return steps >= MIN_WARMUP_STEPS and seconds >= MIN_WARMUP_SECONDS and loop.batches >= queue
+    read = loop.batches - loop.queue_empty_at
+    return steps >= MIN_WARMUP_STEPS and seconds >= MIN_WARMUP_SECONDS and read >= queue
 
 
 def _is_steady(paces: list[float]) -> bool:
@@ -115,7 +123,7 @@ def _steps_of_block(paces: list[float]) -> int:
 def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
     """Make the steps of a loop that are measured after its warm-up ``warmed``, and report them."""
     loop.waited = 0.0
-    started = time.perf_counter()
+    started = loop.clock()
     pace = warmed.warmup_seconds / max(1, warmed.warmup_steps)
     blocks: list[Block] = []
     found = None
@@ -123,23 +131,28 @@ def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
         module, _, name = loop.spec.inspect.partition(":")  # of a package above this one
         found = yield from getattr(importlib.import_module(module), name)(loop, pace)
     elif loop.spec.resident:
-        yield from _on_demand(loop, pace)
+        yield from _on_demand(loop, warmed)
     else:
         blocks = yield from _until_enough(loop, pace)
-    seconds = time.perf_counter() - started
+    return replace(_report(loop, warmed, blocks, loop.clock() - started), inspection=found)
+
+
+def _report(
+    loop: MeasuredLoop, warmed: Measurement, blocks: Sequence[Block], seconds: float, skipped: int = 0
+) -> TrialReport:
+    """Return the report of ``blocks`` that took ``seconds``, after the warm-up ``warmed`` and ``skipped`` steps."""
     measurement = replace(
         warmed,
         blocks=tuple(blocks),
-        skipped_steps=loop.session.skipped_steps,
+        skipped_steps=loop.session.skipped_steps - skipped,
         load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
-        memory=loop.memory(),
+        memory=loop.memory() if loop.spec.live or not loop.spec.resident else MemoryUse(),
     )
     return TrialReport(
         measurement=measurement,
         losses=loop.checked_losses(),
         finite=loop.finite,
         not_applied=loop.session.not_applied,
-        inspection=found,
     )
 
 
@@ -149,23 +162,58 @@ def _until_enough(loop: MeasuredLoop, pace: float) -> Steps[list[Block]]:
     blocks: list[Block] = []
     spec, over = loop.spec, False
     while steps := loop.agree(0 if over else loop.steps_for(0.0, pace)):
-        blocks.append((yield from loop.block(steps)))
+        try:
+            blocks.append((yield from loop.block(steps)))
+        except ScriptOver:
+            if not blocks:
+                raise
+            break
         pace = blocks[-1].seconds / steps
         measured = Measurement(tuple(blocks))
         over = enough(measured, spec.min_seconds, spec.max_seconds, spec.target_error, spec.give_up_below)
     return blocks
 
 
-def _on_demand(loop: MeasuredLoop, pace: float) -> Steps[None]:
-    """Measure a block at each request of the tuner, until it stops. The tuner gets them one by one."""
-    tuner = loop.tuner
-    tuner.send("ready")
-    while steps := loop.agree(loop.steps_for(seconds, pace) if (seconds := tuner.wanted_seconds()) is not None else 0):
-        if pace < SLOW_STEP_SECONDS:
+def _on_demand(loop: MeasuredLoop, warmed: Measurement) -> Steps[None]:
+    """Measure blocks at the requests of the tuner, until it stops. The tuner gets a report of each.
+
+    In a live trial a request may name other settings. What a switch costs is let pass before the block.
+    """
+    loop.tuner.send("ready")
+    pace = warmed.warmup_seconds / max(1, warmed.warmup_steps)
+    comparison = InProcess(loop)
+    while (request := loop.asked()) is not None:
+        settings = Settings(**request["settings"]) if request.get("settings") else loop.spec.settings
+        if request["request"] == "compare":
+            report = yield from comparison.compare(settings, Settings(**request["reference"]))
+            loop.tuner.send("block", report=asdict(report))
+            continue
+        if not loop.finite:
+            loop.go_back()
+        if settings != loop.spec.settings:
+            warmed = yield from _switched(loop, settings)
+            pace = warmed.warmup_seconds / max(1, warmed.warmup_steps)
+        elif pace < SLOW_STEP_SECONDS:
             yield  # caches went cold while others ran
-        block = yield from loop.block(steps)
-        pace = block.seconds / steps
-        tuner.send("block", block=vars(block), finite=loop.finite)
+        if loop.failure is not None:
+            report, loop.failure = error_report(loop.failure), None
+        else:
+            skipped, loop.waited = loop.session.skipped_steps, 0.0
+            loop.losses.clear()
+            block = yield from loop.block(loop.agree(loop.steps_for(request["seconds"], pace)))
+            pace = block.seconds / block.steps
+            report = _report(loop, warmed, [block], block.seconds, skipped)
+        loop.tuner.send("block", report=asdict(report))
+
+
+def _switched(loop: MeasuredLoop, settings: Settings) -> Steps[Measurement]:
+    """Change to other settings, and step until they run steadily. Return a measurement that has no blocks yet."""
+    compiles = settings.compile not in ("off", loop.spec.settings.compile)
+    loop.tuner.send("phase", phase="compiling" if compiles else "stepping")
+    loop.switch(settings)
+    first = yield from loop.timed(1)
+    loop.tuner.send("phase", phase="stepping")
+    return replace((yield from warm_up(loop)), first_step_seconds=first)
 
 
 # First steps ----------------------------------------------------------------------------------------------------------
@@ -173,27 +221,78 @@ def _on_demand(loop: MeasuredLoop, pace: float) -> Steps[None]:
 
 def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     """Make the first steps, which are recorded, or compared with the baseline's."""
-    path = Path(loop.spec.first_steps)
-    theirs = first_steps.Recording(**torch.load(path, weights_only=False)) if path.exists() else None
-    steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
+    path, own = Path(loop.spec.first_steps), loop.spec.own or loop.spec.settings
+    theirs = first_steps.read(path) if path.exists() else None
+    repeats = [first_steps.read(each) for each in path.parent.glob(f"{path.name}-*")]
     exact = theirs is not None or loop.session.world_size > 1
-    since = time.perf_counter()
+    steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
+    ours = yield from _recorded(loop, steps, math.inf if exact else first_steps.MOST_SECONDS)
+    found: tuple[tuple[str, str], ...] = ()
+    if theirs is not None:
+        found = tuple(first_steps.differences(theirs, ours, own, loop.spec.settings, repeats))
+    if loop.spec.settings == own and loop.session.rank == 0:
+        torch.save(vars(ours), path if theirs is None else path.with_name(f"{path.name}-{len(repeats)}"))
+    return TrialReport(differences=found, draws=ours.draws, not_applied=loop.session.not_applied)
+
+
+def _recorded(
+    loop: MeasuredLoop, steps: int, seconds: float, begin: Callable[[], object] = lambda: None
+) -> Steps[first_steps.Recording]:
+    """Record so many steps, fewer if they take longer than so many ``seconds`` or the script comes to its end.
+
+    ``begin`` is called before them: workers that start there are watched, too.
+    """
+    until = time.perf_counter() + seconds
     with first_steps.Recorder(
         loop.trained_with, loop.buffers, lambda: getattr(loop.loader, "dataset", None)
     ) as recorder:
         loop.on_batch = recorder.takes
+        begin()
         for _ in range(steps):
             yield
-            recorder.records_loss(loop.last_loss())
-            if loop.over or (not exact and time.perf_counter() - since > first_steps.MOST_SECONDS):
+            if not loop.over:
+                recorder.records_loss(loop.last_loss())
+            if loop.over or time.perf_counter() > until:
                 break
-        ours = recorder.finish()
-    found: tuple[tuple[str, str], ...] = ()
-    if theirs is not None:
-        found = tuple(first_steps.differences(theirs, ours, loop.spec.own or loop.spec.settings, loop.spec.settings))
-    elif loop.session.rank == 0:
-        torch.save(vars(ours), path)
-    return TrialReport(differences=found, draws=ours.draws, not_applied=loop.session.not_applied)
+        loop.on_batch = None
+        return recorder.finish()
+
+
+class InProcess:
+    """Compares first steps inside one live trial, which goes back to its start for each. No epoch ends meanwhile."""
+
+    def __init__(self, loop: MeasuredLoop) -> None:
+        self._loop = loop
+        self._references: dict[Settings, list[first_steps.Recording]] = {}
+
+    def compare(self, settings: Settings, reference: Settings) -> Steps[TrialReport]:
+        """Compare the first steps of ``settings`` with those of the ``reference``, the user's own at the same batch."""
+        loop = self._loop
+        loop.tuner.send("phase", phase="comparing")
+        if reference not in self._references:
+            batches = length(loop.loader)
+            steps = first_steps.LEAST_STEPS if batches is None else max(1, min(first_steps.LEAST_STEPS, batches))
+            first = yield from self._from_start(reference, steps, first_steps.MOST_SECONDS)
+            self._references[reference] = [first]
+        theirs, *repeats = self._references[reference]
+        ours = yield from self._from_start(settings, len(theirs.losses), math.inf)
+        if (error := loop.failure) is not None:
+            loop.failure = None
+            return error_report(error)
+        if settings == reference:
+            self._references[reference].append(ours)
+        found = tuple(first_steps.differences(theirs, ours, reference, settings, repeats))
+        return TrialReport(differences=found, draws=ours.draws, not_applied=loop.session.not_applied)
+
+    def _from_start(self, settings: Settings, steps: int, seconds: float) -> Steps[first_steps.Recording]:
+        loop = self._loop
+
+        def go_back() -> None:
+            if settings != loop.spec.settings:
+                loop.switch(settings)
+            loop.go_back()
+
+        return (yield from _recorded(loop, steps, seconds, lambda: loop.begin_anew(go_back, steps)))
 
 
 def recording(loop: MeasuredLoop) -> Steps[TrialReport]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps, Tuner
 from autotune.trial.child.measuring import trying
@@ -30,12 +31,30 @@ class TrainingLoop(MeasuredLoop):
     def __init__(self, task: LoadedTask, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
         super().__init__(session, spec, tuner)
         self.task = task
-        model = task.build_model(spec.seed)
-        optimizer = task.build_optimizer(model)
-        loader = task.build_loader(spec.settings.global_batch, spec.seed)
-        self.model, self.optimizer, self.loader = session.prepare(model, optimizer, loader)
+        self.model = task.build_model(spec.seed)
+        self.optimizer = task.build_optimizer(self.model)
         self.count = task.counter()
-        self.stream = self._batches()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Put the session's settings in force, on a new loader."""
+        loader = self.task.build_loader(self.spec.settings.global_batch, self.spec.seed)
+        self.session.prepare(self.model, self.optimizer, loader)
+        self.loader, self.stream = loader, self._batches()
+        self.queue_empty_at = self.batches
+
+    def switch(self, settings: Settings) -> None:
+        """Put other ``settings`` in force from the next step on."""
+        self.spec = replace(self.spec, settings=settings)
+        self.stream = iter(())  # its workers end
+        self.session.close()
+        self.session = Session(settings, device=self.task.device)
+        self._prepare()
+
+    def begin_anew(self, work: Callable[[], object], steps: int) -> None:
+        """Do ``work``, and read the loader from its beginning from the next step on."""
+        work()
+        self.stream, self.queue_empty_at = self._batches(), self.batches
 
     def _batches(self) -> Iterator[Any]:
         while True:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.knobs.allocator import raise_mmap_threshold
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.task_facts import TaskFacts
-from autotune.runtime.loaders import reads_like
+from autotune.runtime.loaders import length, reads_like
 from autotune.runtime.processes import agreed, of_rank_zero
 from autotune.runtime.sharing import Passing
 from autotune.scripts.apply import Applied, Order, SharedBatch, models_trained_by
@@ -25,7 +29,7 @@ from autotune.scripts.entry import as_main
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps, Tuner
+from autotune.trial.child.measured_loop import MeasuredLoop, ScriptOver, Steps, Tuner
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.probe_run import is_training, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
@@ -80,7 +84,7 @@ class LoadedScript:
         if spec.mmap_threshold:
             raise_mmap_threshold(spec.mmap_threshold)
         order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)
-        loop = ScriptLoop(self, spec, tuner, Applied(order, strict=True))
+        loop = ScriptLoop(self, spec, tuner, order)
         if shared is not None:
             self.hooks.share(shared)
         if self.numbers is not None:
@@ -93,32 +97,39 @@ class LoadedScript:
 class ScriptLoop(MeasuredLoop, Listener):
     """The training loop of a script, measured: each time a step is over, the measuring goes on.
 
+    A step is one of an optimizer, with all batches that were read for it. Epochs end as they do in the script; what it
+    does between them, and passes over the training loader in which no optimizer steps, are other work.
+
     Args:
         loaded: the script, and hooks that report nothing of what the measuring does itself.
         spec: the trial.
         tuner: gets what was measured.
-        applied: the trial's settings.
+        order: the trial's settings, and what they are compared with.
 
     Attributes:
         loader: the latest that the script trains on; None before training begins.
         passed: True once the script has come to the end of it; then the next one may be over a data set built anew.
-        step_is_open: True while the script works on a batch.
-        left_at: when the latest batch was read, or the script came to the end of the loader.
+        made: steps so far.
+        stepped: True if an optimizer has stepped since the last step was ended, or if none ever did.
+        pending: items of the batches that were read since then.
     """
 
-    def __init__(self, loaded: LoadedScript, spec: TrialSpec, tuner: Tuner, applied: Applied) -> None:
-        self.facts, self.hooks, self.applied = loaded.facts, loaded.hooks, applied
+    def __init__(self, loaded: LoadedScript, spec: TrialSpec, tuner: Tuner, order: Order) -> None:
+        self.facts, self.hooks = loaded.facts, loaded.hooks
+        self.order, self.applied = order, Applied(order, strict=True)
         if spec.without and self.facts.script != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
-        super().__init__(applied.session, spec, tuner)
-        self.passed = self.step_is_open = False
-        self.left_at = 0.0
+        super().__init__(self.applied.session, spec, tuner)
+        self.passed, self.stepped = False, True
+        self._left_at = 0.0
         self._skip, self._known_by = loaded.skip, self.facts.script
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
-        self._batch_items = 1.0
-        self._made = 0
+        self.pending = 0.0
+        self.made = 0
         self._stepping: Optimizer | None = None
+        self._pass: weakref.ref[_Pass] | None = None
+        self._at_pass: Callable[[], object] | None = None
 
     # What the script does ---------------------------------------------------------------------------------------------
 
@@ -127,10 +138,15 @@ class ScriptLoop(MeasuredLoop, Listener):
         if self._known_by != BATCHES or not self._trains_on(loader):
             return begin()
         if self.batches:
-            self.between = time.perf_counter() - self.left_at
-        self.hooks.unseen(lambda: self.applied.loader(loader))
+            self.other += time.perf_counter() - self._left_at
+        if (work := self._at_pass) is not None:
+            self._at_pass = None
+            self.hooks.unseen(work)
+        self.prepare(lambda: self.applied.loader(loader))
         self._begin()
-        return _Passes(self, lambda: self.hooks.unseen(begin))
+        passing = _Pass(self, lambda: self.hooks.unseen(begin))
+        self._pass = weakref.ref(passing)
+        return passing
 
     def _trains_on(self, loader: DataLoader[Any]) -> bool:
         """Return True if ``loader`` is the first that the script iterates in training, or one built like it."""
@@ -160,10 +176,15 @@ class ScriptLoop(MeasuredLoop, Listener):
     def before_step(self, optimizer: Optimizer) -> None:
         """Put settings in force for an optimizer and its models when it first steps."""
         if self._measured is not None or self._known_by == STEPS:
-            self.hooks.unseen(lambda: self.applied.before_step(optimizer))
+            self.prepare(lambda: self.applied.before_step(optimizer))
 
     def steps(self, optimizer: Optimizer) -> None:
-        """Count the steps of the first optimizer that makes one, if there is no training loader."""
+        """Note that a step was made; count those of the first optimizer that makes one if there is no training
+        loader."""
+        self.stepped, self._left_at = True, time.perf_counter()
+        if self._known_by == BATCHES:
+            self._stepping = optimizer
+            return
         if self._known_by != STEPS:
             return
         self._begin()
@@ -180,29 +201,64 @@ class ScriptLoop(MeasuredLoop, Listener):
             self._go_on()
 
     def takes(self, batch: Any) -> None:
-        """Take the batch of the next step."""
-        self.left_at = time.perf_counter()
-        if self.facts.unit == "samples":
-            self._batch_items = float(batch_length(batch))
+        """Take a batch of the next step."""
+        self._left_at = time.perf_counter()
+        items = float(batch_length(batch)) if self.facts.unit == "samples" else 1.0
+        self.pending += items
         share = self.spec.settings.batch_size
         fixed = self.spec.settings.processes > 1 and not self.spec.evidence
-        if fixed and self.batches == 1 and self._batch_items != share:
-            raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
+        if fixed and self.batches == 1 and items != share:
+            raise RuntimeError(OTHER_SHARE.format(items, share))
 
     def ends_step(self) -> None:
         """End a step: measure on, and end the process if that was the last."""
         loss, self._loss = self._loss, None
-        self._made += 1
-        self.made_step(self._batch_items, loss)
+        items, self.pending = (self.pending if self._known_by == BATCHES else 1.0), 0.0
+        self.stepped = self._stepping is None
+        self.made += 1
+        self.made_step(items, loss)
         self._go_on()
 
+    def ends_pass(self, began: float, *, trained: bool) -> None:
+        """Note that a pass which began at ``began`` is over. If no optimizer stepped in it, it was no training."""
+        for device in self.devices():
+            device.synchronize()
+        self.passed, self._left_at = True, time.perf_counter()
+        if not trained:
+            self.other += self._left_at - began
+            self.pending, self._loss = 0.0, None
+
     def script_ended(self, ended: as_main.Ended) -> int:
-        """Report that the script came to its end before the trial did: too early, unless only its first steps count."""
-        if not self.spec.endless and self._made and ended.failure is None:
+        """Report that the script came to its end before the trial did: too early, unless enough was seen."""
+        if self.made and ended.failure is None:
             self.over = True
-            self.ends_step()
-        self.tuner.report(error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made))))
+            self._go_on()
+        self.tuner.report(error_report(ended.failure or RuntimeError(TOO_SHORT.format(self.made))))
         return 1
+
+    def switch(self, settings: Settings) -> None:
+        """Put other ``settings`` in force from the next step on. Loaders are read anew if their knobs differ."""
+        before, self.spec = self.spec.settings, dataclasses.replace(self.spec, settings=settings)
+        self.applied.remove()
+        self.order = dataclasses.replace(self.order, settings=settings)
+        self.applied = Applied(self.order, strict=True)
+        self.session = self.applied.session
+        passing = self._pass() if self._pass is not None else None
+        if passing is not None and any(BY_NAME[name].applied == "loader" for name in settings.difference(before)):
+            passing.begin_anew()
+
+    def begin_anew(self, work: Callable[[], object], steps: int) -> None:
+        """Do ``work``, and read the loader from its beginning from the next step on, for at least so many ``steps``.
+
+        If the script's epoch ends before, it ends now, and all this is done when the next one begins."""
+        passing = self._pass() if self._pass is not None else None
+        if passing is None:
+            work()
+        elif passing.left() >= steps:
+            work()
+            passing.begin_anew()
+        else:
+            passing.ends_now, self._at_pass = True, work
 
     def _measuring(self) -> Steps[TrialReport]:
         """Make the steps of the trial. Ranks that share the work have the same weights at its end, bit for bit."""
@@ -221,6 +277,15 @@ class ScriptLoop(MeasuredLoop, Listener):
         """Yield the buffers of all models that are trained."""
         return (buffer for model in models_trained_by(self.hooks.optimizers) for buffer in model.buffers())
 
+    def prepare(self, work: Callable[[], object]) -> None:
+        """Put settings in force for what the script trains with."""
+        try:
+            self.hooks.unseen(work)
+        except Exception as error:
+            if not self.spec.live:
+                raise
+            self.failure = error
+
     def _go_on(self) -> None:
         """Measure on. At the end of the trial, end all that the script has started, and this process: the surest way
         out of any script."""
@@ -231,37 +296,58 @@ class ScriptLoop(MeasuredLoop, Listener):
         except StopIteration as end:
             report, code = end.value, 0
         except BaseException as error:
-            report, code = error_report(error), 1
+            short = RuntimeError(TOO_SHORT.format(self.made))
+            report, code = error_report(short if isinstance(error, ScriptOver) else error), 1
         self.tuner.report(report)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
         process_tree.kill_tree(os.getpid(), include_root=False)
         leave(code)
 
 
-class _Passes(Passing):
-    """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
+class _Pass(Passing):
+    """One pass of the script over its training loader. It ends as in the script, also if it is read anew meanwhile."""
 
     def __init__(self, loop: ScriptLoop, begin: Begin) -> None:
         super().__init__(begin())
         self._loop, self._begin = loop, begin
-        self._empty = True
+        self._began = time.perf_counter()
+        self._read, self._steps_before = 0, loop.made
+        self._batches = length(loop.loader)
+        self._is_read_anew = self.ends_now = False
+
+    def left(self) -> float:
+        """Return how many batches are left of it."""
+        return math.inf if self._batches is None else self._batches - self._read
 
     def __next__(self) -> Any:
         loop = self._loop
-        if loop.step_is_open:
-            loop.step_is_open = False
+        if loop.pending and loop.stepped:
             loop.ends_step()
-        batch = loop.hooks.unseen(lambda: loop.next_batch(self._next))
-        loop.step_is_open, self._empty = True, False
+        try:
+            if self.ends_now or ((self._is_read_anew or loop.spec.without) and self._read == self._batches):
+                raise StopIteration
+            batch = loop.hooks.unseen(lambda: loop.next_batch(self._next))
+        except StopIteration:
+            loop.ends_pass(self._began, trained=loop.made > self._steps_before or loop.stepped)
+            raise
+        self._read += 1
         loop.takes(batch)
         return batch
+
+    def begin_anew(self) -> None:
+        """Read the loader from its beginning, as it is now set up."""
+        loop = self._loop
+        self._inner, self._is_read_anew = iter(()), True  # its workers end
+        loop.loader._iterator = None
+        loop.prepare(lambda: loop.applied.loader(loop.loader))
+        self._inner = self._begin()
+        loop.queue_empty_at = loop.batches
 
     def _next(self) -> Any:
         try:
             return next(self._inner)
         except StopIteration:
-            if self._empty or not self._loop.spec.endless:
-                self._loop.passed, self._loop.left_at = True, time.perf_counter()
+            if not self._is_read_anew or self._batches is None:
                 raise
-            self._inner, self._empty = self._begin(), True
+            self._inner = self._begin()
             return next(self._inner)

@@ -23,11 +23,11 @@ from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
 from autotune.stats.measurement import Block
-from autotune.stats.outcome import BUDGET_OVER
+from autotune.stats.outcome import BUDGET_OVER, Outcome
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, NotInTime, TrialSetup
-from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_informative
+from autotune.trial.parent.judge import TrialEnd, how_it_ended, judge, most_informative
 from autotune.trial.parent.several_processes import Recorded
 from autotune.trial.target import Script
 
@@ -58,6 +58,7 @@ class Timeouts:
     starting: float = 60.0
     compiling: float = 300.0
     stepping: float = 30.0
+    comparing: float = 60.0
     deadline: float = float("inf")
     """On the monotonic clock."""
 
@@ -111,6 +112,12 @@ class RunningTrial:
 
     def __exit__(self, *_: object) -> None:
         """End it, whatever it is doing, and complete the record of its end."""
+        self.close()
+
+    def close(self) -> None:
+        """End it, if that has not been done before, and complete the record of its end."""
+        if self.connection.socket.fileno() < 0:
+            return
         self._kill()
         self.server.loop.remove(self.connection.fileno())
         self.server.on_exit.pop(self.pid, None)
@@ -150,22 +157,45 @@ class RunningTrial:
         self._signal(signal.SIGSTOP)
         return not self.ended
 
-    def block(self, seconds: float) -> Block | None:
+    def turn(self, seconds: float, settings: Settings | None = None) -> Outcome | None:
         """Measure one block of about ``seconds`` of this resident trial, paused before and after.
 
+        Args:
+            seconds: of the block.
+            settings: to change to before, in a live trial.
+
         Returns:
-            None if it ended, or a loss was not finite.
+            What the block showed; None if the trial ended.
         """
+        return self._asked("block", seconds=seconds, settings=None if settings is None else settings.as_dict())
+
+    def compare(self, settings: Settings, reference: Settings) -> Outcome | None:
+        """Compare first steps inside this live trial.
+
+        Returns:
+            `Compared`, or how it failed; None if the trial ended.
+        """
+        return self._asked("compare", settings=settings.as_dict(), reference=reference.as_dict())
+
+    def _asked(self, request: str, **content: Any) -> Outcome | None:
+        """Return what this paused trial reports at a request."""
         if self.ended:
             return None
         self._signal(signal.SIGCONT)
         self.last_sign_at = time.monotonic()
         with contextlib.suppress(OSError):
-            self.connection.send({"request": "block", "seconds": seconds})
+            self.connection.send({"request": request, **content})
         self.wait(1)
         self._signal(signal.SIGSTOP)
-        message = self.events.popleft() if self.events else None
-        return Block(**message["block"]) if message is not None and message["finite"] else None
+        if not self.events:
+            return None
+        return judge(TrialEnd(code=0, report=decoded(TrialReport, self.events.popleft()["report"])))
+
+    def block(self, seconds: float, settings: Settings | None = None) -> Block | None:
+        """Return the block of a `turn`; None if the trial ended, or the settings failed."""
+        outcome = self.turn(seconds, settings)
+        measured = None if outcome is None else outcome.measurement
+        return None if measured is None else measured.blocks[0]
 
     def record(self, message: dict[str, Any]) -> None:
         """Record a message."""
@@ -256,6 +286,14 @@ class Runner:
             UserCodeError: the task could not be imported or its dataset not built.
         """
         return self._server(PLAIN, self.deadline)
+
+    @property
+    def no_fork_reason(self) -> str | None:
+        """Return why a trial cannot be forked where training begins; None if it can, or if nothing was loaded."""
+        server = self._servers.get((PLAIN.inherited, False))
+        if server is None:
+            return None
+        return server.no_fork_reason or (server.facts.no_fork_reason if server.facts is not None else None)
 
     def _server(self, settings: Settings, deadline: float) -> ForkServerProcess:
         """Return the fork server for trials with ``settings``, started and loaded by the ``deadline`` if need be.
@@ -358,7 +396,7 @@ class Runner:
         patience, batch = max(USUAL_PATIENCE, self.patience), facts.current["batch_size"]
         launched = self.setup.script is not None and self.setup.script.processes == ranks
         settings = Settings(processes=ranks, batch_size=batch if launched else batch // ranks)
-        spec = TrialSpec(settings=settings, evidence=True, endless=False)
+        spec = TrialSpec(settings=settings, evidence=True)
         timeouts = Timeouts(starting=patience, stepping=patience, deadline=self.deadline)
         with self.start(spec, timeouts) as trial:
             trial.wait(ranks)

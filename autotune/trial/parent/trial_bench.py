@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from autotune.knobs.allocator import GLIBC_RAISES_TO
@@ -16,6 +17,7 @@ from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
 from autotune.trial.messages import TrialSpec, Without
 from autotune.trial.parent.judge import check_losses, judge
+from autotune.trial.parent.live import LiveTrials
 from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 
 PATIENCE = 10.0
@@ -43,6 +45,7 @@ class TrialBench:
     Attributes:
         no_fork_reason: why trials ran as new processes; None if they were forked.
         mmap_threshold: see `TrialSpec`. A run gets there in its first evaluation, which a trial does not have.
+        is_live: settings change inside a running training, as far as they can: starting a trial takes long.
     """
 
     def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
@@ -51,6 +54,8 @@ class TrialBench:
         self.reference: tuple[float, ...] = ()
         self.no_fork_reason: str | None = None
         self.mmap_threshold = GLIBC_RAISES_TO
+        self.is_live = runner.no_fork_reason is not None
+        self._live = LiveTrials(self._start_live, baseline)
         self._random = random.Random(seed)
         self._cpu_wait = 0.0
         """Largest CPU-wait share in the previous replicate."""
@@ -75,7 +80,30 @@ class TrialBench:
         self._was_undisturbed = self._was_undisturbed or (outcome.measured and not _disturbed(outcome))
         return outcome
 
+    def _start_live(self, settings: Settings) -> RunningTrial:
+        trial = self.runner.start(self._resident(settings), self._timeouts(settings))
+        trial.ready()
+        self.no_fork_reason = trial.end.no_fork_reason
+        return trial
+
+    def _resident(self, settings: Settings, without: Without = Without.NOTHING) -> TrialSpec:
+        return TrialSpec(
+            settings=settings,
+            seed=self.seed,
+            own=self.baseline,
+            resident=True,
+            live=self.is_live,
+            warmup_seconds=RESIDENT_WARMUP,
+            without=without,
+            mmap_threshold=self.mmap_threshold,
+        )
+
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        if self.is_live:
+            outcome = self._live.measure(settings)
+            if settings == self.baseline:
+                self.remember(outcome)
+            return outcome
         spec = TrialSpec(
             settings=settings,
             seed=self.seed,
@@ -109,16 +137,18 @@ class TrialBench:
         """
         path = self.runner.setup.paths.first_steps(settings.global_batch)
         reference = self.baseline.but(batch_size=-(-settings.global_batch // self.baseline.processes))
+        if self.is_live:
+            return self._live.compare(settings, reference)
         known = path.exists() or settings == reference
         for each in (settings,) if known else (reference, settings):
-            spec = TrialSpec(settings=each, seed=self.seed, own=reference, first_steps=str(path), endless=False)
+            spec = TrialSpec(settings=each, seed=self.seed, own=reference, first_steps=str(path))
             outcome = judge(self.runner.run(spec, self._timeouts(each, COMPARING_SECONDS)))
             if not isinstance(outcome, Compared):
                 break
         return outcome
 
     def inspect(
-        self, settings: Settings, function: str, seconds: float, *, endless: bool = True
+        self, settings: Settings, function: str, seconds: float, *, mmap_threshold: int | None = None
     ) -> tuple[Outcome, Mapping[str, Any]]:
         """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
@@ -126,7 +156,7 @@ class TrialBench:
             settings: of the trial.
             function: see `TrialSpec.inspect`.
             seconds: that it should take, once the trial is warm.
-            endless: see `TrialSpec.endless`.
+            mmap_threshold: see `TrialSpec`; this bench's if None.
         """
         spec = TrialSpec(
             settings=settings,
@@ -134,8 +164,7 @@ class TrialBench:
             inspect=function,
             max_seconds=seconds,
             warmup_seconds=RESIDENT_WARMUP,
-            endless=endless,
-            mmap_threshold=self.mmap_threshold if endless else 0,  # what is followed shows its own
+            mmap_threshold=self.mmap_threshold if mmap_threshold is None else mmap_threshold,
         )
         end = self.runner.run(spec, self._timeouts(settings, INSPECTION_SECONDS))
         return judge(end), (end.report.inspection if end.report is not None else None) or {}
@@ -150,22 +179,19 @@ class TrialBench:
             candidates: settings by name.
             without: the part of the step that a candidate leaves out, by its name.
         """
+        self._live.close()
         trials: dict[str, RunningTrial] = {}
+        shared: dict[Any, RunningTrial] = {}
         with contextlib.ExitStack() as running:
             for name in self._random.sample(list(candidates), len(candidates)):
-                spec = TrialSpec(
-                    settings=candidates[name],
-                    seed=self.seed,
-                    own=self.baseline,
-                    resident=True,
-                    warmup_seconds=RESIDENT_WARMUP,
-                    without=(without or {}).get(name, Without.NOTHING),
-                    mmap_threshold=self.mmap_threshold,
-                )
-                trial = self.runner.start(spec, self._timeouts(candidates[name]))
-                trials[name] = running.enter_context(trial)
-                trial.ready()
-            replicate = RunningReplicate(trials, self._random, self._cpu_wait)
+                settings, part = candidates[name], (without or {}).get(name, Without.NOTHING)
+                key = (settings.start_part, part) if self.is_live else name
+                if key not in shared:
+                    trial = self.runner.start(self._resident(settings, part), self._timeouts(settings))
+                    shared[key] = running.enter_context(trial)
+                    trial.ready()
+                trials[name] = shared[key]
+            replicate = RunningReplicate(trials, self._random, self._cpu_wait, candidates if self.is_live else {})
             yield replicate
             self._cpu_wait = replicate.cpu_wait
 
@@ -173,19 +199,32 @@ class TrialBench:
 class RunningReplicate:
     """Resident trials that take blocks in turn.
 
+    Args:
+        trials: by the candidates' names; live ones may serve several.
+        turns: decides their order.
+        cpu_wait: see the attribute.
+        settings: that a live trial changes to for a candidate.
+
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
         cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller gave it.
     """
 
-    def __init__(self, trials: Mapping[str, RunningTrial], turns: random.Random, cpu_wait: float = 0.0) -> None:
+    def __init__(
+        self,
+        trials: Mapping[str, RunningTrial],
+        turns: random.Random,
+        cpu_wait: float = 0.0,
+        settings: Mapping[str, Settings] = MappingProxyType({}),
+    ) -> None:
         self.trials, self.neighbours, self.cpu_wait = trials, 0.0, cpu_wait
+        self._settings = settings
         self._random = turns
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A candidate that ended is left out."""
         order = self._random.sample(list(self.trials), len(self.trials))
-        taken = {name: self._block(self.trials[name], seconds) for name in order}
+        taken = {name: self._block(name, seconds) for name in order}
         blocks = {name: block for name, block in taken.items() if block is not None}
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
         self.cpu_wait = max((block.cpu_wait for block in blocks.values()), default=self.cpu_wait)
@@ -195,14 +234,15 @@ class RunningReplicate:
         """Measure ``number`` rounds with blocks of ``seconds``."""
         return [Round(replicate, self.round(seconds), self.neighbours) for _ in range(number)]
 
-    def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
+    def _block(self, name: str, seconds: float) -> Block | None:
         """Measure a block; once more if a burst disturbed it, which is over by then.
 
         Not if the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
-        block = trial.block(seconds)
+        trial, settings = self.trials[name], self._settings.get(name)
+        block = trial.block(seconds, settings)
         burst = block is not None and block.disturbed and self.cpu_wait <= LASTING
-        return trial.block(seconds) if burst else block
+        return trial.block(seconds, settings) if burst else block
 
 
 def _disturbed(outcome: Outcome) -> bool:

@@ -56,7 +56,7 @@ def test_what_comes_between_epochs_is_seen_with_its_memory(tmp_path: Path, monke
     with running(EVALUATES, tmp_path, monkeypatch) as runner:
         own = baseline_settings(runner.describe(), here())
         bench, follow = TrialBench(runner, own), f"{epoch_end.__name__}:{epoch_end.follow.__name__}"
-        _, found = bench.inspect(own, follow, 4.0, endless=False)
+        _, found = bench.inspect(own, follow, 4.0, mmap_threshold=0)
     assert found["steps"] == 20_000
     assert found["other_share"] > 0
     assert found["mmap_threshold"] == pytest.approx(2**24, abs=2**17)  # of the tensor of the evaluation

@@ -21,7 +21,7 @@ class Turns:
     def __init__(self, *blocks: Block | None) -> None:
         self.left = deque(blocks)
 
-    def block(self, _seconds: float) -> Block | None:
+    def block(self, _seconds: float, _settings: object) -> Block | None:
         return self.left.popleft()
 
 

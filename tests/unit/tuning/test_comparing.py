@@ -8,7 +8,7 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Compared, Crashed, Outcome, TimedOut
-from autotune.tuning.comparing import DRAWS, UNREPEATABLE, Comparison, compare_first_steps
+from autotune.tuning.comparing import DRAWS, Comparison, compare_first_steps
 from tests.doubles.fake_bench import MACHINE, OWN, SPACES, empty
 
 SEVERAL = OWN.but(num_workers=2, channels_last=True, optimizer_impl="fused", malloc="keep")
@@ -71,15 +71,26 @@ def test_a_loader_that_must_not_change_keeps_all_of_its_knobs() -> None:
     assert found.settle(other).num_workers == OWN.num_workers
 
 
-@pytest.mark.parametrize(
-    ("outcome", "reason"),
-    [(DIFFERS, UNREPEATABLE), (TimedOut("no progress"), "your first steps could not be compared: no progress")],
-)
-def test_training_that_never_repeats_is_changed_by_no_knob_that_touches_it(outcome: Outcome, reason: str) -> None:
-    found, _ = comparing(lambda _: outcome)
+def test_training_that_cannot_be_compared_is_changed_by_no_knob_that_touches_it() -> None:
+    found, _ = comparing(lambda _: TimedOut("no progress"))
+    assert found.settle(SEVERAL) == OWN.but(malloc="keep")
+    assert {item.reason for item in found.left_out} == {"your first steps could not be compared: no progress"}
+
+
+@pytest.mark.parametrize("cause", ["", "num_workers"])
+def test_training_that_never_repeats_allows_what_it_differs_by_itself(cause: str) -> None:
+    repeats: list[Settings] = []
+
+    def compare(settings: Settings) -> Outcome:
+        repeats.extend([settings] * (settings == OWN))
+        is_cause = bool(cause) and getattr(settings, cause) != getattr(OWN, cause)
+        return DIFFERS if settings == OWN or is_cause or not repeats else Compared()
+
+    found, _ = comparing(compare)
     settled = found.settle(SEVERAL)
-    assert settled == OWN.but(malloc="keep")
-    assert {item.reason for item in found.left_out} == {reason}
+    assert settled == (SEVERAL.but(num_workers=OWN.num_workers, prefetch_factor=None) if cause else SEVERAL)
+    assert len(repeats) == 2
+    assert [item.knob for item in found.left_out] == [cause] * bool(cause)
 
 
 def test_screening_tries_what_changes_the_users_objects() -> None:

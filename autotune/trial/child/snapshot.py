@@ -1,0 +1,83 @@
+"""The state of a training at one step, to go back to: weights, buffers, optimizers, schedules and random numbers."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime import random_state
+
+SHARE = 0.25
+"""Of the free memory, that a snapshot may take."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """State to go back to. What a script keeps in variables of its own (counters, averages) is not in it.
+
+    Attributes:
+        tensors: each parameter and buffer, with a copy.
+        optimizers: each with copies of its state and of its groups' options.
+        others: schedules and gradient scalers, with their state dicts.
+        numbers: of PyTorch, NumPy and Python, and of the loader's own generator.
+        generator: that generator.
+    """
+
+    tensors: list[tuple[Tensor, Tensor]]
+    optimizers: list[tuple[Optimizer, dict[Any, Any], list[dict[str, Any]]]]
+    others: list[tuple[Any, dict[str, Any]]]
+    numbers: bytes
+    generator: torch.Generator | None = None
+
+    @classmethod
+    def take(cls, optimizers: Iterable[Optimizer], buffers: Iterable[Tensor], loader: Any) -> Snapshot | None:
+        """Copy the state; None if there is too little memory for it."""
+        trained = list(optimizers)
+        held = [*parameters_of(*trained), *buffers]
+        if sum(tensor.nbytes for tensor in held) > SHARE * psutil.virtual_memory().available:
+            return None
+        generator = getattr(loader, "generator", None) or getattr(getattr(loader, "sampler", None), "generator", None)
+        steppers = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler | GradScaler)]
+        return cls(
+            [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in held],
+            [(each, _state(each.state), _options(each)) for each in trained],
+            [(each, copy.deepcopy(each.state_dict())) for each in steppers],
+            random_state.read(generator),
+            generator,
+        )
+
+    def restore(self) -> None:
+        """Go back. All objects stay the same; gradients are gone."""
+        with torch.no_grad():
+            for tensor, before in self.tensors:
+                tensor.copy_(before)
+                tensor.grad = None
+        for optimizer, state, options in self.optimizers:
+            optimizer.state.clear()
+            optimizer.state.update(_state(state))
+            for group, values in zip(optimizer.param_groups, options, strict=False):
+                group.update(copy.deepcopy(values))
+        for stepper, values in self.others:
+            stepper.load_state_dict(copy.deepcopy(values))
+        random_state.write(self.numbers, self.generator)
+
+
+def _state(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a copy of an optimizer's state, for the same parameters."""
+    return {parameter: copy.deepcopy(values) for parameter, values in state.items()}
+
+
+def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
+    groups = ({name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups)
+    return copy.deepcopy(list(groups))
