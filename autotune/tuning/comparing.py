@@ -93,10 +93,12 @@ class Comparison:
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
         if settings.global_batch not in self._unshown:
-            self._unshown[settings.global_batch] = self._repeat(reference)
-            if (again := self._difference(settings)) is None:
-                return {}  # no more than the baseline differs from itself
-            reason = again
+            repeats, self._unshown[settings.global_batch] = self._repeat(reference)
+            if not repeats:
+                again = self._difference(settings)
+                if again is None:
+                    return {}  # no more than the baseline differs from itself
+                reason = again
         if why := self._unshown[settings.global_batch]:
             return dict.fromkeys(self._touching(settings), why)
         names = [  # what follows from another knob cannot be put back alone
@@ -110,17 +112,19 @@ class Comparison:
             names, reason = (half, found) if found is not None else (names[len(half) :], reason)
         return {names[0]: reason} if names else {}
 
-    def _repeat(self, reference: Settings) -> str:
+    def _repeat(self, reference: Settings) -> tuple[bool, str]:
         """Let the user's settings make their first steps again: later comparisons allow what they differ by.
 
-        Returns why they could not; empty if they could."""
+        Returns:
+            True if they are the same bit for bit, and why they could not be made; empty if they could.
+        """
         for _ in range(REPEATS):
             again = self._run(reference)
             if not isinstance(again, Compared):
-                return NOT_COMPARED.format(again.reason)
+                return False, NOT_COMPARED.format(again.reason)
             if not again.differences:
-                break
-        return ""
+                return True, ""
+        return False, ""
 
     def _touching(self, settings: Settings) -> list[str]:
         """Return the knobs of ``settings`` that change a model, an optimizer or a loader."""

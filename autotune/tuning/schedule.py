@@ -71,9 +71,9 @@ def replicate_seconds(state: RunState, candidates: Iterable[Settings], block: fl
 
 def starting_seconds(state: RunState, candidates: Iterable[Settings]) -> float:
     """Return the start and warm-up of all processes, corrected by what the last replicate really took."""
-    bench = state.bench
-    first = {settings.start_part if bench.is_live else settings: settings for settings in candidates}
-    return state.slowness * sum(startup_seconds(state, settings) for settings in first.values())
+    if state.bench.is_live:
+        candidates = {settings.start_part: settings for settings in candidates}.values()
+    return state.slowness * sum(startup_seconds(state, settings) for settings in candidates)
 
 
 def startup_seconds(state: RunState, settings: Settings) -> float:

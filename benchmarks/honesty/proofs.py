@@ -66,6 +66,8 @@ class Answer:
 class Replayed:
     """See `autotune.trial.parent.trial_bench.TrialBench`: hands out recorded generations, one for each contest."""
 
+    is_live = False
+
     def __init__(self, generations: Sequence[Generation], roles: Mapping[str, str]) -> None:
         self.left, self.roles = deque(generations), roles
 

@@ -92,6 +92,8 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
 class Bench:
     """See `autotune.trial.parent.trial_bench.TrialBench`."""
 
+    is_live = False
+
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
 
