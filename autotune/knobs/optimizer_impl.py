@@ -174,9 +174,9 @@ def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return f"differentiable=True rules out {implementation}"
     places = {(p.device, p.dtype) for p in parameters}
-    scratch: Any = [torch.zeros(1, device=device, dtype=dtype, requires_grad=True) for device, dtype in places]
     taken = inspect.signature(kind).parameters.keys() - {"params", *FLAGS}
     try:
+        scratch: Any = [torch.zeros(1, device=device, dtype=dtype, requires_grad=True) for device, dtype in places]
         for group in optimizer.param_groups:
             options: dict[str, Any] = {key: group[key] for key in taken if key in group}
             kind(scratch, **{**options, implementation: True})

@@ -140,7 +140,7 @@ class Applied:
             moves=False,
             compared=order.compared,
             knobs=order.changed | (ALWAYS if strict else set()),
-            resizes=strict,
+            resizes=strict and "batch_size" in order.changed,
         )
         self._resized: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._undo: list[Callable[[], object]] = []

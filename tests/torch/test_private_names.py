@@ -36,19 +36,21 @@ NAMES = {
     "torch.distributed.distributed_c10d": "_get_default_store",
     "torch.nn.modules.batchnorm": "_BatchNorm _NormBase",
     "torch.nn.modules.dropout": "_DropoutNd",
-    "torch.utils.data.dataloader": "_MultiProcessingDataLoaderIter _SingleProcessDataLoaderIter",
+    "torch.nn.modules.module": "_has_any_global_hook",
+    "torch.utils.data.dataloader": "_DatasetKind _MultiProcessingDataLoaderIter _SingleProcessDataLoaderIter",
     "torch.utils.data._utils.fetch": "_MapDatasetFetcher",
 }
 ATTRIBUTES: dict[str, Any] = {
     "_call_impl _modules _compiled_call_impl": lambda: nn.Linear(1, 1),
+    "_conv_forward": lambda: nn.Conv2d(1, 1, 1),
     "_orig_mod": lambda: torch.compile(nn.Linear(1, 1)),
     "_optimizer_step_pre_hooks _optimizer_step_post_hooks _need_device_dtype_check_for_fused": lambda: torch.optim.SGD(
         nn.Linear(1, 1).parameters(), 0.1, fused=True
     ),
     "_backward_hooks _post_accumulate_grad_hooks": lambda: torch.ones(1, requires_grad=True),
     "_iterator _get_iterator _index_sampler _DataLoader__multiprocessing_context": lambda: DataLoader([1]),
-    "_sampler_iter _prefetch_factor _num_workers _reset _try_put_index _next_data": lambda: iter(
-        DataLoader([1], num_workers=1)
+    "_sampler_iter _prefetch_factor _num_workers _pin_memory _pin_memory_device _reset _try_put_index _next_data": lambda: (
+        iter(DataLoader([1], num_workers=1))
     ),
 }
 """Of objects, which these functions make."""

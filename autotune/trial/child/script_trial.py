@@ -84,7 +84,7 @@ class LoadedScript:
         if spec.mmap_threshold:
             raise_mmap_threshold(spec.mmap_threshold)
         order = Order(spec.settings, spec.own or spec.settings, facts.compared, None, facts.device, shared)
-        loop = ScriptLoop(self, spec, tuner, order)
+        loop = ScriptLoop(self, spec, tuner, Applied(order, strict=True))
         if shared is not None:
             self.hooks.share(shared)
         if self.numbers is not None:
@@ -104,7 +104,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         loaded: the script, and hooks that report nothing of what the measuring does itself.
         spec: the trial.
         tuner: gets what was measured.
-        order: the trial's settings, and what they are compared with.
+        applied: the trial's settings.
 
     Attributes:
         loader: the latest that the script trains on; None before training begins.
@@ -114,12 +114,11 @@ class ScriptLoop(MeasuredLoop, Listener):
         pending: items of the batches that were read since then.
     """
 
-    def __init__(self, loaded: LoadedScript, spec: TrialSpec, tuner: Tuner, order: Order) -> None:
-        self.facts, self.hooks = loaded.facts, loaded.hooks
-        self.order, self.applied = order, Applied(order, strict=True)
+    def __init__(self, loaded: LoadedScript, spec: TrialSpec, tuner: Tuner, applied: Applied) -> None:
+        self.facts, self.hooks, self.applied = loaded.facts, loaded.hooks, applied
         if spec.without and self.facts.script != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
-        super().__init__(self.applied.session, spec, tuner)
+        super().__init__(applied.session, spec, tuner)
         self.passed, self.stepped = False, True
         self._left_at = 0.0
         self._skip, self._known_by = loaded.skip, self.facts.script
@@ -240,8 +239,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         """Put other ``settings`` in force from the next step on. Loaders are read anew if their knobs differ."""
         before, self.spec = self.spec.settings, dataclasses.replace(self.spec, settings=settings)
         self.applied.remove()
-        self.order = dataclasses.replace(self.order, settings=settings)
-        self.applied = Applied(self.order, strict=True)
+        self.applied = Applied(dataclasses.replace(self.applied.order, settings=settings), strict=True)
         self.session = self.applied.session
         passing = self._pass() if self._pass is not None else None
         if passing is not None and any(BY_NAME[name].applied == "loader" for name in settings.difference(before)):
