@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.knobs.knob import EXACT, TRACKING
+from autotune.knobs.knob import EXACT
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.space import Space
 from autotune.knobs.task_facts import LeftOut
@@ -104,7 +104,7 @@ class Comparison:
         names = [  # what follows from another knob cannot be put back alone
             name
             for name, (_mine, theirs) in alone.difference(reference).items()
-            if BY_NAME[name].keeps != TRACKING and alone.but(**{name: theirs}) != alone
+            if alone.but(**{name: theirs}) != alone
         ]
         while len(names) > 1:
             half = names[: len(names) // 2]

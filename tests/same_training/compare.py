@@ -22,8 +22,8 @@ class Tolerance:
     absolute: float = 0.0
 
 
-SOME_STEPS = "a step was"
-"""A knob that some steps were refused is in force in the others."""
+SOME_STEPS = ("gradients or state are", "some parameters have no momentum")
+"""A knob that is refused from some step on is in force in those before."""
 EXACT = Tolerance()
 REORDERED = Tolerance(1e-4, 1e-5)
 """fp32 sums in another order: some thousand times 2**-24, and a hundred times below the faults that are known."""

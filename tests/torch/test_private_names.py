@@ -49,11 +49,14 @@ ATTRIBUTES: dict[str, Any] = {
     ),
     "_backward_hooks _post_accumulate_grad_hooks": lambda: torch.ones(1, requires_grad=True),
     "_iterator _get_iterator _index_sampler _DataLoader__multiprocessing_context": lambda: DataLoader([1]),
-    "_sampler_iter _prefetch_factor _num_workers _pin_memory _pin_memory_device _reset _try_put_index _next_data": lambda: (
-        iter(DataLoader([1], num_workers=1))
-    ),
+    "_sampler_iter _prefetch_factor _num_workers _reset _try_put_index _next_data": lambda: workers(),
+    "_pin_memory _pin_memory_device": lambda: workers(),
 }
 """Of objects, which these functions make."""
+
+
+def workers() -> object:
+    return iter(DataLoader([1], num_workers=1))
 
 
 def listed() -> set[str]:

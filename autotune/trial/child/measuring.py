@@ -36,11 +36,13 @@ from autotune.stats.measurement import (
     enough,
     is_steady,
 )
+from autotune.stats.outcome import Completed
 from autotune.trial.child import first_steps
 from autotune.trial.child.measured_loop import MeasuredLoop, ScriptOver, Steps
 from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.child.task import batch_length
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, TrialReport, TrialSpec, error_report
+from autotune.trial.parent.judge import check_losses
 
 BLOCK_SECONDS = 0.04
 HOPELESS = 2.0
@@ -282,6 +284,9 @@ class InProcess:
         if settings == reference:
             self._references[reference].append(ours)
         found = tuple(first_steps.differences(theirs, ours, reference, settings, repeats))
+        tracked = check_losses(Completed(losses=tuple(ours.losses)), settings, theirs.losses)
+        if not tracked.measured:
+            found = (*found, ("losses", tracked.reason))
         return TrialReport(differences=found, draws=ours.draws, not_applied=loop.session.not_applied)
 
     def _from_start(self, settings: Settings, steps: int, seconds: float) -> Steps[first_steps.Recording]:

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import Completed, Outcome
-from autotune.trial.messages import CHECK_STEPS
-from autotune.trial.parent.judge import check_losses, judge
+from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import RunningTrial
 
-BLOCK_SECONDS = 0.15
+BLOCK_SECONDS = 0.2
 BLOCKS = 3
 """Of a visit."""
 
@@ -29,7 +28,6 @@ class Visit:
     """A few blocks of one settings, one after the other."""
 
     blocks: tuple[Block, ...]
-    losses: tuple[float, ...]
     last: Completed
 
     @property
@@ -46,9 +44,6 @@ class LiveTrials:
     Args:
         start: starts a training with settings, warm and paused; one that ended did not start.
         own: the user's settings.
-
-    Attributes:
-        starts: how many trainings were started.
     """
 
     def __init__(self, start: Callable[[Settings], RunningTrial], own: Settings) -> None:
@@ -58,7 +53,6 @@ class LiveTrials:
         """Of the user's settings, if nothing else was visited since."""
         self._level: float | None = None
         """Log rate of the user's settings when they were first visited: all rates are relative to it."""
-        self.starts = 0
 
     def measure(self, settings: Settings) -> Outcome:
         """Return the rate of ``settings``, as if the machine were as it was at the first visit of the user's own."""
@@ -75,13 +69,7 @@ class LiveTrials:
         if isinstance(after, Outcome):
             return after
         self._latest = after
-        found = self._completed(theirs, before, after)
-        if settings.start_part != self._own.start_part:  # another process, at other steps
-            return found
-        own = [(one + other) / 2 for one, other in zip(before.losses, after.losses, strict=False)]
-        if min(len(own), len(theirs.losses)) < CHECK_STEPS:  # first steps are compared later
-            return found
-        return check_losses(found, settings, own, same_batch=settings.global_batch == self._own.global_batch)
+        return self._completed(theirs, before, after)
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome:
         """Compare the first steps of ``settings`` with those of ``reference`` in the running training."""
@@ -107,13 +95,13 @@ class LiveTrials:
         self._latest = None
         if settings.start_part == self._own.start_part:
             return self._visit(self._own_training(), settings)
-        with self._started(settings) as trial:
+        with self._start(settings) as trial:
             return self._visit(trial, settings)
 
     def _own_training(self) -> RunningTrial:
         """Return the running training, a new one if there is none."""
         if self._trial is None:
-            self._trial = self._started(self._own)
+            self._trial = self._start(self._own)
         return self._trial
 
     def _ended(self, trial: RunningTrial) -> Outcome:
@@ -123,14 +111,9 @@ class LiveTrials:
             self._trial, self._latest = None, None
         return judge(trial.end)
 
-    def _started(self, settings: Settings) -> RunningTrial:
-        self.starts += 1
-        return self._start(settings)
-
     def _visit(self, trial: RunningTrial, settings: Settings) -> Visit | Outcome:
         """Measure a few blocks of ``settings``, or return how they failed."""
         blocks: list[Block] = []
-        losses: list[float] = []
         while True:
             outcome = trial.turn(BLOCK_SECONDS, settings)
             if outcome is None:
@@ -138,9 +121,8 @@ class LiveTrials:
             if not isinstance(outcome, Completed) or outcome.measurement is None:
                 return outcome
             blocks += outcome.measurement.blocks
-            losses += outcome.losses
             if len(blocks) == BLOCKS:
-                return Visit(tuple(blocks), tuple(losses), replace(outcome, start_seconds=trial.end.start_seconds))
+                return Visit(tuple(blocks), replace(outcome, start_seconds=trial.end.start_seconds))
 
     def _completed(self, theirs: Visit, before: Visit, after: Visit) -> Completed:
         """Return what was measured; the time of each block is corrected by the user's settings beside it."""
@@ -150,5 +132,4 @@ class LiveTrials:
             replace(block, seconds=block.seconds * math.exp((one + other) / 2 - self._level))
             for block, one, other in zip(theirs.blocks, before.log_rates, after.log_rates, strict=True)
         ]
-        measurement = replace(theirs.last.measurement, blocks=tuple(blocks))
-        return replace(theirs.last, measurement=measurement, losses=theirs.losses)
+        return replace(theirs.last, measurement=replace(theirs.last.measurement, blocks=tuple(blocks)))

@@ -1,0 +1,116 @@
+"""Real processes: settings change inside a running training, and trials are the script to its own eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.settings import Settings
+from autotune.knobs.stated import baseline_settings
+from autotune.stats.outcome import Compared, Completed
+from autotune.trial.parent.trial_bench import TrialBench
+from tests.processes.trial.running_scripts import here, running
+
+pytestmark = pytest.mark.torch
+
+THREAD = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+TRAINS = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+loader = torch.utils.data.DataLoader(torch.randn({samples}, 64), batch_size=16, shuffle=True)
+history = torch.zeros(100_000, len(loader))
+for epoch in range(100_000):
+    for number, batch in enumerate(loader):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        {noise}
+        optimizer.step()
+        history[epoch, number] = loss.item()
+"""
+NOISE = "[p.grad.mul_(1 + 1e-7 * torch.rand(p.shape, generator=noise)) for p in model.parameters()]"
+NOISY = "import os, torch\nnoise = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), 'big'))\n"
+
+
+def bench(runner: object) -> tuple[TrialBench, Settings]:
+    own = baseline_settings(runner.describe(steps=False), here())  # type: ignore[attr-defined]
+    return TrialBench(runner, own, 0, 60.0), own  # type: ignore[arg-type]
+
+
+def test_one_training_serves_many_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread forbids forks: the script is started once for the search, and goes on to train."""
+    with running(THREAD + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        assert found.is_live
+        others = (own.but(num_workers=1), own.but(optimizer_impl="fused"), own.but(precision="bf16"))
+        for settings in (own, *others, own.but(batch_size=32)):
+            outcome = found.measure(settings, 0.0, runner.deadline)
+            assert isinstance(outcome, Completed), outcome.reason
+            assert found.compare(settings) == Compared(draws=False)
+        assert runner.started == 1
+        with found.start_replicate({"baseline": own, "safe": others[0], "amp": others[2]}) as replicate:
+            assert set(replicate.round(0.1)) == {"baseline", "safe", "amp"}
+        assert runner.started == 2
+
+
+def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = "if loader.num_workers == 2: raise MemoryError('too large')"
+    with running(THREAD + TRAINS.format(samples=640, noise=fails), tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        assert found.measure(own, 0.0, runner.deadline).measured
+        assert found.measure(own.but(num_workers=2), 0.0, runner.deadline).kind == "out-of-memory"
+        assert found.measure(own.but(num_workers=1), 0.0, runner.deadline).measured
+        assert runner.started == 2
+
+
+@pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
+def test_the_same_is_within_the_spread_of_the_own_settings(
+    start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients have noise of 1e-7: bits differ. A fault is larger, and found."""
+    fault = NOISE + "\n        if loader.num_workers == 2: model[0].weight.grad.mul_(1.01)"
+    script = NOISY + start + TRAINS.format(samples=640, noise=fault)
+    with running(script, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        repeated = [found.compare(own) for _ in range(3)]
+        assert all(isinstance(each, Compared) for each in repeated)
+        outcome = found.compare(own.but(num_workers=1))
+        assert isinstance(outcome, Compared)
+        assert outcome.differences == ()
+        faulty = found.compare(own.but(num_workers=2))
+        assert isinstance(faulty, Compared)
+        assert faulty.differences
+
+
+EVALUATES = """
+import torch, time
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = torch.utils.data.DataLoader(torch.randn(40, 4), batch_size=4)
+for epoch in range(100_000):
+    for number, batch in enumerate(loader):
+        time.sleep(0.002)
+        model(batch).mean().backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    for batch in loader:
+        time.sleep(0.02)
+"""
+
+
+def test_a_step_is_one_of_the_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two batches make a step; a pass in which none is made is other work, and so is what lies between epochs."""
+    with running(EVALUATES, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        outcome = found.measure(own, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert outcome.measurement is not None
+        blocks = outcome.measurement.blocks
+        assert all(block.items == 8 * block.steps for block in blocks)
