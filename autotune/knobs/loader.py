@@ -25,8 +25,7 @@ def _num_workers(context: Context) -> Choices:
     if task.iterable:
         own = context.baseline.num_workers
         return unless("more workers would make other batches of an iterable dataset", own, own + 1)
-    counts = {0, 1, *powers_of_two(most), *(most * k // 4 for k in (1, 2, 3, 4))}
-    return dict.fromkeys(sorted(count for count in counts if count <= most))
+    return dict.fromkeys(sorted({0, *powers_of_two(most), *(most * quarters // 4 for quarters in (1, 2, 3, 4))}))
 
 
 def _with_workers(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
