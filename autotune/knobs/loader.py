@@ -12,8 +12,6 @@ from autotune.knobs.knob import FLAG, LESS, MORE, ROUNDING, Choices, Chosen, Con
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-IDLE_PINNING = "no effect: pinned memory only serves copies to an accelerator"
-
 
 def _has_workers(settings: Chosen) -> bool:
     return bool(settings.num_workers > 0)
@@ -112,7 +110,7 @@ PIN_MEMORY = Knob(
     why={True: "copies to the GPU overlap computation", False: "page-locking cost more than it saved"},
     spread=0.06,
     gain=lambda settings, _context: 0.03 * settings.pin_memory,
-    start=lambda _value, training: Refused(IDLE_PINNING) if training.device.type != CUDA.type else None,
+    start=lambda _value, training: None if training.device.type == CUDA.type else Refused("no CUDA device"),
     on_loader=lambda settings, _loader, training: (
         {} if training.device.type != CUDA.type else {"pin_memory": settings.pin_memory}
     ),

@@ -149,5 +149,3 @@ def test_every_usable_backend_for_cpus_is_offered(usable, values):
     assert offered("processes", where) == ((1, 2) if values else (1,))
     card = context(replace(host, software=software, gpus=(gpu((8, 0)),)), 64)
     assert offered("backend", card) == (("nccl",) if "nccl" in usable else ())
-
-
