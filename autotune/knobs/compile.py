@@ -117,7 +117,7 @@ class Compiled(Change):
         from autotune.knobs.model_call import Layered
 
         self.model, self.mode = model, mode
-        self.graphs = devices.of(training.device).graphs and mode in CUDA_GRAPHS
+        self.graphs = mode in CUDA_GRAPHS and mode in devices.of(training.device).compile_gain
         self.calls, self.others, self.recompiles = 0, 0, 0
         self._shapes: list[Any] | None = None
         self._failure: str | None = None
