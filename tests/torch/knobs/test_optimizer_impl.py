@@ -195,9 +195,8 @@ def test_what_an_optimizer_does_not_do_is_named(make: Make, wanted: str, words: 
         assert words in dict(session.not_applied)["optimizer_impl"]
 
 
-def test_fused_keeps_away_from_a_default_of_float64(request: pytest.FixtureRequest) -> None:
-    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
-    torch.set_default_dtype(torch.float64)
+def test_fused_keeps_away_from_a_default_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
     optimizer = made("Adam", conv())
     with Session(quiet(optimizer_impl="fused"), device="cpu") as session:
         session.prepare(optimizer)
