@@ -19,7 +19,6 @@ class Device:
         type: what PyTorch calls the kind.
         index: of the card; None for the current one.
         backend: what its users exchange gradients with.
-        graphs: True if launches can be recorded and repeated.
         process_loss: log rate lost with each doubling of processes beside gradient sync.
         overhead_seconds: of each step whatever its batch: Python, dispatch, kernel launches.
         update_seconds: of the optimizer per parameter.
@@ -31,7 +30,6 @@ class Device:
     type: str
     index: int | None = None
     backend: str = "gloo"
-    graphs: bool = False
     process_loss: float = 0.0
     overhead_seconds: float = 2e-3
     update_seconds: float = 2e-11
@@ -127,7 +125,6 @@ CPU = _Cpu(
 CUDA = _Cuda(
     type="cuda",
     backend="nccl",
-    graphs=True,
     precision_gain={"tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
     # CUDA graphs bring most if kernels are short; timing kernels adds little, and takes minutes
     compile_gain={"reduce-overhead": 0.45, "default": 0.25, "max-autotune": 0.50},

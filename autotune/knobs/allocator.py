@@ -33,8 +33,6 @@ NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 
 
 def _allocator(context: Context) -> Choices:
-    if not context.device.on_host:
-        return unless("the step's memory is on the GPU", "default", "jemalloc")
     found = {"default", *(allocator.name for allocator in context.inventory.software.allocators)}
     return {name: None if name in found else "library not installed" for name in ALLOCATORS}
 
@@ -70,6 +68,7 @@ ALLOCATOR = Knob(
     neutral="default",
     applied="launch",
     choices=_allocator,
+    devices=(CPU,),
     why={
         "jemalloc": "host memory is kept for reuse",
         "tcmalloc": "host memory is kept for reuse",

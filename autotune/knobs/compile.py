@@ -53,35 +53,25 @@ COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 
 def _why_not_compiled(context: Context) -> str | None:
     software, task, budget = context.inventory.software, context.task, context.budget_seconds
+    on_host, training, took = context.device.on_host, context.train_seconds, context.compile_seconds
     if software.compiler is None:
         return software.compiler_reason or "no C++ compiler found"
     if task.batch_shapes > 1:
         return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
-    if not context.device.on_host:
-        if reason := lacking(context.inventory, TRITON_CAPABILITY):
-            return f"Triton {reason}"
-        if budget < FIRST_COMPILE_BUDGET_SECONDS:
-            return f"the first compile may not fit into {budget:g} s: --budget 3m allows it"
-        return _why_not_again(context)
-    if context.train_seconds is None:
+    if on_host and training is None:
         return "compiling takes up to a minute per trial; --train-time 10h allows it"
-    if context.train_seconds < COMPILE_PAYBACK_SECONDS:
+    if on_host and (training or 0.0) < COMPILE_PAYBACK_SECONDS:
         return "cannot pay back within --train-time"
-    if budget < COMPILE_BUDGET_SECONDS:
-        return f"a proof with it does not fit into {budget:g} s: --budget 10m allows it"
-    return _why_not_again(context)
-
-
-def _why_not_again(context: Context) -> str | None:
-    """Return why nothing is compiled after the first time, or None."""
-    took = context.compile_seconds
+    if not on_host and (reason := lacking(context.inventory, TRITON_CAPABILITY)):
+        return f"Triton {reason}"
+    least, allows = (COMPILE_BUDGET_SECONDS, "10m") if on_host else (FIRST_COMPILE_BUDGET_SECONDS, "3m")
+    if budget < least:
+        return f"compiling, and a proof with it, may not fit into {budget:g} s: --budget {allows} allows it"
     if took == math.inf:
         return "the first compile did not finish in its share of the run: --budget 10m gives it more"
-    if took is not None and COMPILES_IN_A_RUN / 2 * took > context.budget_seconds:
-        return (
-            f"the first compile took {took:.0f} s, and search and proof with it do not fit into"
-            f" {context.budget_seconds:.0f} s: --budget 10m allows it"
-        )
+    if took is not None and COMPILES_IN_A_RUN / 2 * took > budget:
+        what = f"the first compile took {took:.0f} s, and search and proof with it do not fit into {budget:.0f} s"
+        return f"{what}: --budget 10m allows it"
     return None
 
 
@@ -117,7 +107,7 @@ class Compiled(Change):
         from autotune.knobs.model_call import Layered
 
         self.model, self.mode = model, mode
-        self.graphs = devices.of(training.device).graphs and mode in CUDA_GRAPHS
+        self.graphs = mode in CUDA_GRAPHS and mode in devices.of(training.device).compile_gain
         self.calls, self.others, self.recompiles = 0, 0, 0
         self._shapes: list[Any] | None = None
         self._failure: str | None = None

@@ -73,13 +73,6 @@ def laid_back(images: Tensor) -> Tensor:
     return nhwc.reshape(-1).view(nhwc.shape).permute(0, 3, 1, 2).contiguous()
 
 
-def _begins(layer: nn.Module, after: nn.Module) -> bool:
-    """Return True if NHWC begins with ``layer``: a convolution before another layer that takes it."""
-    from torch import nn
-
-    return type(layer) is nn.Conv2d and _takes_any(layer) and _takes_any(after)
-
-
 def run(layers: Sequence[nn.Module], value: Any) -> Any:
     """Call ``layers`` one after the other, in NHWC from a convolution on as long as they take it."""
     import torch
@@ -107,9 +100,13 @@ def sequences(model: nn.Module) -> list[nn.Module]:
 
     from autotune.knobs.model_call import compiled_by_user
 
+    def runs_in_nhwc(sequence: nn.Module) -> bool:
+        pairs = pairwise(_layers(sequence))
+        return any(type(one) is nn.Conv2d and _takes_any(one) and _takes_any(after) for one, after in pairs)
+
     every = [each for each in model.modules() if type(each) is nn.Sequential and not compiled_by_user(each)]
     inside = {layer for each in every for layer in each.children()}
-    return [each for each in every if each not in inside and any(_begins(*two) for two in pairwise(_layers(each)))]
+    return [each for each in every if each not in inside and runs_in_nhwc(each)]
 
 
 def _in_nhwc(sequence: nn.Module, call: Call) -> Call:

@@ -12,8 +12,6 @@ from autotune.knobs.knob import FLAG, LESS, MORE, ROUNDING, Choices, Chosen, Con
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-IDLE_PINNING = "no effect: pinned memory only serves copies to an accelerator"
-
 
 def _has_workers(settings: Chosen) -> bool:
     return bool(settings.num_workers > 0)
@@ -25,8 +23,7 @@ def _num_workers(context: Context) -> Choices:
     if task.iterable:
         own = context.baseline.num_workers
         return unless("more workers would make other batches of an iterable dataset", own, own + 1)
-    counts = {0, 1, *powers_of_two(most), *(most * k // 4 for k in (1, 2, 3, 4))}
-    return dict.fromkeys(sorted(count for count in counts if count <= most))
+    return dict.fromkeys(sorted({0, *powers_of_two(most), *(most * quarters // 4 for quarters in (1, 2, 3, 4))}))
 
 
 def _with_workers(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
@@ -113,7 +110,7 @@ PIN_MEMORY = Knob(
     why={True: "copies to the GPU overlap computation", False: "page-locking cost more than it saved"},
     spread=0.06,
     gain=lambda settings, _context: 0.03 * settings.pin_memory,
-    start=lambda _value, training: Refused(IDLE_PINNING) if training.device.type != CUDA.type else None,
+    start=lambda _value, training: None if training.device.type == CUDA.type else Refused("no CUDA device"),
     on_loader=lambda settings, _loader, training: (
         {} if training.device.type != CUDA.type else {"pin_memory": settings.pin_memory}
     ),

@@ -107,7 +107,8 @@ class _Switched(Change):
             return None
         for group in groups:
             parameters = group["params"]
-            if not (self._is_known and _are_contiguous(parameters)) and not _are_laid_out(parameters, state):
+            usual = self._is_known and _are_contiguous(parameters)
+            if not usual and not all(_matches(p, (p.grad, *state.get(p, {}).values())) for p in parameters):
                 return "gradients or state are sparse, or laid out unlike their parameters"
             if group.get("momentum"):  # fused SGD takes momentum buffers for all parameters or for none
                 begun = {state.get(p, {}).get("momentum_buffer") is not None for p in parameters if p.grad is not None}
@@ -139,12 +140,8 @@ def _are_contiguous(parameters: list[Tensor]) -> bool:
         return False
 
 
-def _are_laid_out(parameters: list[Tensor], state: Any) -> bool:
-    """Return True if gradients and state are dense and have the layout of their parameters."""
-    return all(_matches(p, (p.grad, *state.get(p, {}).values())) for p in parameters)
-
-
 def _matches(parameter: Tensor, others: Iterable[Any]) -> bool:
+    """Return True if its gradient and state, ``others``, are dense and have the layout of ``parameter``."""
     import torch
 
     forms = (torch.contiguous_format, *(torch.channels_last, torch.channels_last_3d)[: max(0, parameter.dim() - 3)])

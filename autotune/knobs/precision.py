@@ -60,12 +60,6 @@ def native_bf16(inventory: Inventory) -> bool:
     return any(feature in BF16_FEATURES for feature in inventory.cpu.features)
 
 
-def _precision_fitted(precision: str, inventory: Inventory) -> str:
-    """Return a slower precision that works: fp16 in place of bf16 would need a scaler, which was not measured."""
-    slow = _why_not_faster(precision, inventory, inventory.device)
-    return "fp32" if slow else precision
-
-
 def _precision_gain(settings: Chosen, context: Context) -> float:
     """Return half of the measured gain of matrix products, else a usual value."""
     precision, gflops = settings.precision, context.gflops
@@ -125,9 +119,8 @@ class _Tf32(Precision):
         self.back = restore.close
         matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
         restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
-        try:
-            own = torch.get_float32_matmul_precision()
-        except RuntimeError:
+        own = _own_products()
+        if own is None:
             restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
             matmul.fp32_precision = "tf32"
         else:
@@ -138,14 +131,22 @@ class _Tf32(Precision):
         cudnn.allow_tf32 = True
 
 
+def _own_products() -> str | None:
+    """Return this process's precision of matrix products; None if PyTorch's new switches set it, one by one."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
 def asks_for_tf32() -> bool:
     """Return True if this process multiplies in TF32 by switches of its own, old or new."""
     import torch
 
-    try:
-        return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:
-        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+    own = _own_products()
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32") if own is None else own != "highest"
 
 
 class _Bf16(Precision):
@@ -200,9 +201,7 @@ class _Bf16(Precision):
             return Refused("the script compiles its model itself")
         if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
             return Refused("torch.nn.DataParallel runs it in a type of its own")
-        converts = not any(p.dtype in HALF for p in model.parameters())
-
-        looks = converts
+        converts = looks = not any(p.dtype in HALF for p in model.parameters())
 
         def layer(call: Call) -> Call:
             def in_autocast(*arguments: Any, **options: Any) -> Any:
@@ -370,7 +369,8 @@ PRECISION = Knob(
     neutral="fp32",
     applied="model",
     choices=lambda context: {name: _why_not_faster(name, context.inventory, context.device) for name in PRECISIONS},
-    adapted=_precision_fitted,
+    # never fp16 in place of bf16: it needs a scaler, which was not measured
+    adapted=lambda value, inventory: "fp32" if _why_not_faster(value, inventory, inventory.device) else value,
     why={
         "bf16": "faster products; losses track fp32",
         "fp16": "faster products; losses track fp32",
@@ -400,12 +400,8 @@ def _set_products(value: str, _model: nn.Module, training: Training) -> Change |
         return None
     if training.device.type != CPU.type:
         return Refused("it is for CPUs")
-    try:
-        own = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set by PyTorch's new switches, one by one
+    if _own_products() != "highest":
         return Refused("you have set the precision of matrix products yourself")
-    if own != "highest":
-        return Refused(f"you have set it to {own}")
     torch.set_float32_matmul_precision(value)
     training.started["matmul_precision"] = Change(lambda: torch.set_float32_matmul_precision("highest"))
     return training.started["matmul_precision"]

@@ -22,7 +22,6 @@ from autotune.knobs.task_facts import LeftOut
 
 MAX_BATCH_FACTOR, ALWAYS_TRIED = 32, 2
 """Times the user's batch: the most, and what no noise scale forbids."""
-BEYOND = "beyond the gradient noise scale of {:.1f} batches: there a larger batch may never reach the same loss"
 SHAPE, GLOBAL_BATCH = "processes x threads", "global batch"
 """Moves of knobs that cannot move alone."""
 BOUND = ("processes", "threads", "batch_size")
@@ -203,7 +202,8 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
         values["batch_size"] = tuple(batch_shares(*batches))
     if not own_batch and most < MAX_BATCH_FACTOR:
         beyond = context.baseline.global_batch * next(n for n in powers_of_two(MAX_BATCH_FACTOR) if n > most)
-        left_out.append(LeftOut("batch_size", beyond, BEYOND.format(context.noise_scale)))
+        reason = f"beyond the gradient noise scale of {context.noise_scale:.1f} batches: the loss may stay larger"
+        left_out.append(LeftOut("batch_size", beyond, reason))
     return Space(context, level, values, batches, tuple(left_out))
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.knob import Context
-from autotune.knobs.level import LEVELS
-from autotune.knobs.settings import BY_NAME, KNOBS, Settings
+from autotune.knobs.settings import BY_NAME, Settings
 from autotune.probes.facts import Backend, Gpu
 from tests.doubles.simulation.simulator import GIB, context, inventory
 
@@ -43,10 +42,6 @@ def offered(name: str, where: Context) -> tuple:
 
 def reasons(name: str, where: Context) -> dict:
     return {value: reason for value, reason in BY_NAME[name].reasons(where).items() if reason is not None}
-
-
-def test_every_level_is_known():
-    assert all(knob.level in LEVELS.values() for knob in KNOBS)
 
 
 LONG = context(inventory(), 64, train_seconds=36_000.0)
@@ -90,7 +85,7 @@ OFFERED = [
     ("compile", replace(LONG, train_seconds=None), ("off",), {"default": "--train-time"}),
     ("compile", replace(LONG, train_seconds=60.0), ("off",), {"default": "cannot pay back"}),
     ("compile", with_software(compiler=None), ("off",), {"default": "no C++ compiler"}),
-    ("compile", replace(LONG, budget_seconds=90.0), ("off",), {"default": "does not fit into 90 s: --budget 10m"}),
+    ("compile", replace(LONG, budget_seconds=90.0), ("off",), {"default": "may not fit into 90 s: --budget 10m"}),
     ("compile", replace(LONG, budget_seconds=300.0), ("off", "default"), {}),
     ("compile", GPU, MODES, {}),
     ("compile", replace(GPU, compile_seconds=20.0), MODES, {}),
@@ -138,10 +133,7 @@ def test_where_processes_change_training_the_users_own_number_stays(own, cpus, l
 @pytest.mark.parametrize(
     ("usable", "values"),
     [
-        (("gloo",), ("gloo",)),
-        (("gloo", "mpi"), ("gloo", "mpi")),
         (("gloo", "mpi", "ccl"), ("gloo", "mpi", "ccl")),
-        (("mpi",), ("mpi",)),
         ((), ()),
         (("gloo", "nccl"), ("gloo",)),
     ],
@@ -149,16 +141,11 @@ def test_where_processes_change_training_the_users_own_number_stays(own, cpus, l
 def test_every_usable_backend_for_cpus_is_offered(usable, values):
     host = inventory()
     found = tuple(Backend(name, name in usable, f"no {name}") for name in ("gloo", "nccl", "mpi", "ccl"))
-    where = context(replace(host, software=replace(host.software, backends=found)), 64)
+    software = replace(host.software, backends=found)
+    where = context(replace(host, software=software), 64)
     assert offered("backend", where) == values
     missing = {"gloo", "nccl", "mpi", "ccl"} - set(values)
     assert set(reasons("backend", where)) == missing
     assert offered("processes", where) == ((1, 2) if values else (1,))
-
-
-def test_gpus_exchange_through_nccl_alone():
-    found = tuple(Backend(name, True, "") for name in ("gloo", "nccl", "mpi"))
-    host = with_gpu((8, 0)).inventory
-    where = context(replace(host, software=replace(host.software, backends=found)), 64)
-    assert offered("backend", where) == ("nccl",)
-    assert reasons("backend", where)["mpi"] == "nccl connects GPUs directly"
+    card = context(replace(host, software=software, gpus=(gpu((8, 0)),)), 64)
+    assert offered("backend", card) == (("nccl",) if "nccl" in usable else ())

@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune.knobs.compile import keep_compiled
 
 
-def test_what_was_compiled_is_kept_but_for_locks(tmp_path: Path) -> None:
+def test_what_was_compiled_is_kept_but_for_locks_and_what_cannot_be_kept_costs_nothing(tmp_path: Path) -> None:
     kept, compiled = tmp_path / "kept", tmp_path / "study"
     for name in ("ab/one.so", "locks/ab.lock", "two"):
         (compiled / name).parent.mkdir(parents=True, exist_ok=True)
@@ -15,11 +15,7 @@ def test_what_was_compiled_is_kept_but_for_locks(tmp_path: Path) -> None:
     kept.mkdir()
     (kept / "two").write_text("old")
     keep_compiled(compiled, kept)
+    keep_compiled(compiled, Path("/proc/nowhere"))
+    keep_compiled(tmp_path / "nothing was compiled", kept)
     files = {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()}
     assert files == {"ab/one.so": "new", "two": "old"}
-
-
-def test_a_cache_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "one").write_text("new")
-    keep_compiled(tmp_path, Path("/proc/nowhere"))
-    keep_compiled(tmp_path / "nothing was compiled", tmp_path / "kept")

@@ -131,6 +131,7 @@ def test_no_batch_is_beyond_the_noise_scale(noise_scale: float, largest: int) ->
 SMALL, FEW = inventory(), inventory(8, 8)
 TINY_SHM = replace(SMALL, memory=replace(SMALL.memory, shm_free=2**20))
 FEW_TASKS = replace(FEW, limits=replace(FEW.limits, processes=24, processes_source="pids.max"))
+TWO_PROCESSES = Settings(processes=2, threads=1, interop_threads=2, batch_size=32)
 MANY_TASKS = Settings(processes=2, threads=1, interop_threads=8, num_workers=4, batch_size=32)
 
 
@@ -139,26 +140,13 @@ MANY_TASKS = Settings(processes=2, threads=1, interop_threads=8, num_workers=4, 
     [
         (context(TINY_SHM, 64), context(TINY_SHM, 64).baseline.but(num_workers=1), "--shm-size"),
         (context(FEW_TASKS, 64), MANY_TASKS, "pids.max"),
-        (
-            context(inventory(memory=GIB), 64, parameters=50_000_000),
-            Settings(processes=2, threads=1, interop_threads=2, batch_size=32),
-            "trials have 724 MiB",
-        ),
+        (context(inventory(memory=GIB), 64, parameters=50_000_000), TWO_PROCESSES, "trials have 724 MiB"),
+        (context(SMALL, 8, convolutions=True), TWO_PROCESSES.but(batch_size=4), "over 4 samples, fewer than 8"),
     ],
-    ids=["shared memory", "tasks", "memory"],
+    ids=["shared memory", "tasks", "memory", "J04: samples of BatchNorm"],
 )
 def test_what_the_machine_lacks_is_refused(where, settings, reason):
     assert reason in build(where, "safe").why_not(settings)
-
-
-def test_batch_norm_keeps_its_samples():
-    """J04: never fewer than eight samples, unless the user has fewer."""
-    space = build(context(inventory(), 64, convolutions=True), "safe")
-    assert all(settings.batch_size >= 8 for settings in space.enumerate())
-    tiny = build(context(inventory(), 8, convolutions=True), "safe")
-    assert tiny.why_not(tiny.context.baseline.but(processes=2, threads=1, batch_size=4)) == (
-        "BatchNorm would normalise over 4 samples, fewer than 8"
-    )
 
 
 def test_the_users_odd_value_is_one_of_several():
