@@ -104,10 +104,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         history = read_history(journal)
     except ValueError as error:
         raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
-    try:
-        write_whole(out, html(profile, history, path, script))
-    except OSError as error:
-        raise UsageError(f"{out}: the report cannot be written ({error.strerror})") from error
+    write_whole(out, html(profile, history, path, script))
     without = "" if history.trials else f"; without its journal ({journal}) there are no trials to draw"
     return f"{out}: report of {profile.target.name}{without}"
 
@@ -186,7 +183,6 @@ def push(
     own = places.file_names(found.target.name)[0]
     name, text = f"{found.key}/{own}", file.dump(found, own)
     where = there.source(name)
-    there.check_writable()
     before = there.read(name)
     if before == text.encode():
         print(f"{where}: is there already")

@@ -150,15 +150,7 @@ def write(path: Path | str, profile: Profile) -> Path:
     path = Path(path)
     while profile.evidence.partial and os.path.lexists(path) and not _is_partial(path):
         path = path.with_name(f"{path.stem}.partial{path.suffix}")
-    return write_text(path, dump(profile, path.name))
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` to ``path`` as `autotune.profiles.places.write_whole` does. Returns ``path``."""
-    try:
-        places.write_whole(path, text)
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be written ({reason_of(error)})") from error
+    places.write_whole(path, dump(profile, path.name))
     return path
 
 
@@ -176,10 +168,11 @@ def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path
     """Write ``profile`` to ``path``; else to the user's folder for the project of the ``script``, else to a temporary
     one.
 
-    Returns where it is, and why it is not at ``path`` (empty if it is).
+    Returns where it is, and what to say about that: why it is not at ``path``, or that it replaced another model's.
     """
+    replaced = _replaced(path, profile)
     try:
-        return write(path, profile), ""
+        return write(path, profile), replaced
     except ProfileError as error:
         first = error
     for make in (functools.partial(places.user_folder, script), places.temporary_folder):
@@ -188,6 +181,18 @@ def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path
             if folder is not None:
                 return write(places.default_path(profile.key, profile.target.name, folder), profile), str(first)
     raise ProfileError(f"{first}. {places.ADVICE}")
+
+
+def _replaced(path: Path, profile: Profile) -> str:
+    """Return a line if the file ``path`` is of another model or data set, as of one script with other arguments."""
+    with contextlib.suppress(ProfileError):  # a broken one, or none
+        before, now = read(path).target, profile.target
+        if (before.parameters, before.samples) != (now.parameters, now.samples):
+            sizes = (
+                f"{each.parameters} parameters and {each.samples or 'any number of'} samples" for each in (before, now)
+            )
+            return "The profile of a training with {} was replaced by one with {}; --name keeps both.".format(*sizes)
+    return ""
 
 
 def _is_partial(path: Path) -> bool:

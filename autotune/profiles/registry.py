@@ -84,16 +84,12 @@ class Registry:
         except OSError as error:
             raise ProfileError(f"{self.source(name)}: cannot be read ({places.reason_of(error)})") from error
 
-    def check_writable(self) -> None:
-        """Raise `ProfileError` if others would not find what is written here."""
-        if self.url and protocol(self.url) in READ_ONLY:
-            raise ProfileError(f"{self.shown}: files can only be read there. Name the folder or bucket behind it: --to")
-
     def write(self, name: str, text: str) -> None:
         """Write the file ``name``. A file in a folder is replaced in one step."""
-        self.check_writable()
+        if protocol(self.url) in READ_ONLY:
+            raise ProfileError(f"{self.shown}: files can only be read there. Name the folder or bucket behind it: --to")
         if not self.url:
-            file.write_text(self._root / name, text)
+            places.write_whole(self._root / name, text)
         else:
             _remote(_joined(self.url, name), lambda files, path: _write(files, path, text))
 
@@ -189,7 +185,7 @@ def of_file(named: Path | str, here: Here) -> Match:
     profile = file.parse(content, shown(url))
     if kept is not None:
         with contextlib.suppress(ProfileError):  # a full disk
-            file.write_text(kept, content.decode())
+            places.write_whole(kept, content.decode())
     return match.compare(profile, here, shown(url), content)
 
 
@@ -238,10 +234,6 @@ def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
     known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
     if not here.names:
         return f"no script names the target: write {NAMING}{known}"
-    shared = places.shared_folder()
-    old = shared / own / places.file_names(here.names[-1])[0] if shared is not None else None
-    if old is not None and old.is_file():  # of an earlier version, for whichever project
-        known += f"; {old} may be another project's {here.names[-1]}: --profile takes it"
     hint = did_you_mean(here.names[0], others)
     return f"no profile fits {here.machine.key} and {here.names[0]}{hint}{known}; make one with autotune tune"
 
