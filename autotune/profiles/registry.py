@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,6 @@ _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,199}/[\w-][\w.-]{0,199}\.yaml")
 SECONDS = 10.0
 """A request that takes longer is given up: training must start."""
 MOST_REDIRECTS = 3
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "http": {"client_kwargs": {"trust_env": True}},
-    "s3": {"config_kwargs": {"connect_timeout": 4, "read_timeout": 4, "retries": {"max_attempts": 1}}},
-}
 READ_ONLY = ("http", "github", "git")
 """Protocols by which files cannot be written so that others find them."""
 
@@ -109,7 +105,7 @@ class Registry:
     def like(self, key: str, wanted: Sequence[str]) -> list[str]:
         """Return files called as one of ``wanted`` of the few other machines whose keys share most words with ``key``.
         What cannot be listed has none. Never raises."""
-        if self._silent or protocol(self.url) == "http":
+        if self._silent or not wanted or protocol(self.url) == "http":
             return []
         try:
             found = self.names()
@@ -209,8 +205,6 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
         script: the training script; profiles may lie in its project.
     """
     looked = places.places(script) if roots is None else roots
-    if not here.names:
-        return Lookup(None, _why_none(here, looked, None))
     registries = [Registry(each) for each in looked]
     found = [one for registry in registries for one in _candidates(registry, here)]
     if not any(_settles(one, here) for one in found):
@@ -353,7 +347,8 @@ def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
         if protocol(url) not in known:
             hint = did_you_mean(protocol(url), known)
             raise ProfileError(f"{shown(url)}: {protocol(url)}:// is no scheme that fsspec knows{hint}")
-        return work(*url_to_fs(url, **OPTIONS.get(protocol(url), {}), use_listings_cache=False))
+        proxies = {"client_kwargs": {"trust_env": True}} if protocol(url) == "http" else {}
+        return work(*url_to_fs(url, **proxies, use_listings_cache=False))
     except FileNotFoundError:
         return None
     except ProfileError:
