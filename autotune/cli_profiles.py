@@ -151,11 +151,10 @@ def match(
     machine = inventory.probe()
     if target and target.endswith((".yaml", ".yml")):
         found = registry.Lookup(registry.of_file(target, Here.on(machine)))
-    elif target and Path(target).suffix == ".py":
-        script = Path(os.path.realpath(target))
-        found = registry.search(Here.on(machine, *project.names_of(script)), script=script)
     else:
-        found = registry.search(Here.on(machine, *([target] if target else [])))
+        script = Path(os.path.realpath(target)) if target and target.endswith(".py") else None
+        names = project.names_of(script) if script else filter(None, [target])
+        found = registry.search(Here.on(machine, *names), script=script)
     best, notes = found.best, list(found.notes)
     if best is None:
         notes.insert(0, found.reason)

@@ -154,9 +154,7 @@ def test_links_that_lead_out_of_a_registry_are_not_followed(tmp_path: Path) -> N
     )
 
 
-def test_a_script_that_is_called_otherwise_today_has_its_profile(
-    tmp_path: Path,
-) -> None:
+def test_a_script_that_is_called_otherwise_today_has_its_profile(tmp_path: Path) -> None:
     both = replace(here(), names=("vision.train", "train"))
     old = put(tmp_path / "profiles", target="train")
     assert registry.search(both, [tmp_path / "profiles"]).match.path == old  # type: ignore[union-attr]
