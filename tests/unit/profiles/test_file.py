@@ -195,6 +195,8 @@ def test_one_script_with_other_arguments_replaces_its_profile_with_a_word(tmp_pa
     path, small = tmp_path / "train.yaml", profile()
     large = replace(small, target=replace(small.target, parameters=10**9))
     assert [file.save(path, each)[1] for each in (small, small)] == ["", ""]
+    partial = replace(large, evidence=replace(large.evidence, partial=True))
+    assert file.save(path, partial) == (tmp_path / "train.partial.yaml", "")
     assert "--name keeps both" in file.save(path, large)[1]
     assert file.read(path) == large
 
