@@ -104,10 +104,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         history = read_history(journal)
     except ValueError as error:
         raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
-    try:
-        write_whole(out, html(profile, history, path, script))
-    except OSError as error:
-        raise UsageError(f"{out}: the report cannot be written ({error.strerror})") from error
+    write_whole(out, html(profile, history, path, script))
     without = "" if history.trials else f"; without its journal ({journal}) there are no trials to draw"
     return f"{out}: report of {profile.target.name}{without}"
 
@@ -154,11 +151,10 @@ def match(
     machine = inventory.probe()
     if target and target.endswith((".yaml", ".yml")):
         found = registry.Lookup(registry.of_file(target, Here.on(machine)))
-    elif target and Path(target).suffix == ".py":
-        script = Path(os.path.realpath(target))
-        found = registry.search(Here.on(machine, *project.names_of(script)), script=script)
     else:
-        found = registry.search(Here.on(machine, *([target] if target else [])))
+        script = Path(os.path.realpath(target)) if target and target.endswith(".py") else None
+        names = project.names_of(script) if script else filter(None, [target])
+        found = registry.search(Here.on(machine, *names), script=script)
     best, notes = found.best, list(found.notes)
     if best is None:
         notes.insert(0, found.reason)
@@ -186,7 +182,6 @@ def push(
     own = places.file_names(found.target.name)[0]
     name, text = f"{found.key}/{own}", file.dump(found, own)
     where = there.source(name)
-    there.check_writable()
     before = there.read(name)
     if before == text.encode():
         print(f"{where}: is there already")

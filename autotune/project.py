@@ -82,5 +82,3 @@ def folders(script: Path | None) -> Iterator[Path]:
     if here is not None and marked_root(here) in (None, top):
         yield here
     yield from (each for each in (start, *start.parents) if each.is_relative_to(top))
-    if here is not None and here != start and start.is_relative_to(here):
-        yield from (each for each in top.parents if each.is_relative_to(here))

@@ -148,38 +148,33 @@ def write(path: Path | str, profile: Profile) -> Path:
     file, to ``NAME.partial.yaml``. Returns where the profile is now.
     """
     path = Path(path)
-    while profile.evidence.partial and os.path.lexists(path) and not _is_partial(path):
+    while profile.evidence.partial and os.path.lexists(path):
+        before = _there(path)
+        if before is not None and before.evidence.partial:
+            break
         path = path.with_name(f"{path.stem}.partial{path.suffix}")
-    return write_text(path, dump(profile, path.name))
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` to ``path`` as `autotune.profiles.places.write_whole` does. Returns ``path``."""
-    try:
-        places.write_whole(path, text)
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be written ({reason_of(error)})") from error
+    places.write_whole(path, dump(profile, path.name))
     return path
 
 
 def check_target(path: Path, target: str) -> None:
     """Raise `UsageError` if the file ``path`` is the profile of another ``target``: it is not replaced by accident."""
-    with contextlib.suppress(ProfileError):  # a broken one, or none
-        there = read(path).target.name
-        if there != target:
-            raise UsageError(
-                f"{path}: is the profile of {quote(there)}, not of {quote(target)}. Name another file, or remove it"
-            )
+    there = _there(path)
+    if there is not None and there.target.name != target:
+        other = f"is the profile of {quote(there.target.name)}, not of {quote(target)}"
+        raise UsageError(f"{path}: {other}. Name another file, or remove it")
 
 
 def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path, str]:
     """Write ``profile`` to ``path``; else to the user's folder for the project of the ``script``, else to a temporary
     one.
 
-    Returns where it is, and why it is not at ``path`` (empty if it is).
+    Returns where it is, and what to say about that: why it is not at ``path``, or that it replaced another model's.
     """
+    replaced = _replaced(_there(path), profile)
     try:
-        return write(path, profile), ""
+        where = write(path, profile)
+        return where, replaced if where == path else ""
     except ProfileError as error:
         first = error
     for make in (functools.partial(places.user_folder, script), places.temporary_folder):
@@ -190,12 +185,21 @@ def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path
     raise ProfileError(f"{first}. {places.ADVICE}")
 
 
-def _is_partial(path: Path) -> bool:
-    """Return True if ``path`` is a partial profile. A file that cannot be read is kept."""
+def _replaced(there: Profile | None, profile: Profile) -> str:
+    """Return a line if ``there`` is of another model or data set, as of one script with other arguments."""
+    targets = (there.target, profile.target) if there is not None else ()
+    sizes = [f"{each.parameters} parameters and {each.samples or 'any number of'} samples" for each in targets]
+    if len(set(sizes)) < 2:
+        return ""
+    return f"The profile of a training with {sizes[0]} was replaced by one with {sizes[1]}; --name keeps both."
+
+
+def _there(path: Path) -> Profile | None:
+    """Return the profile in the file ``path``; None if there is none, or a broken one."""
     try:
-        return read(path).evidence.partial
+        return read(path)
     except ProfileError:
-        return False
+        return None
 
 
 def private_names() -> tuple[str, ...]:

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from autotune import devices
-from autotune.decoding import (
-    OMITTED,
-    At,
-    Count,
-    Limit,
-    Rate,
-    Rules,
-    Scalar,
-    one_of,
-    pattern,
-    span,
-)
+from autotune.decoding import OMITTED, At, Count, Limit, Rate, Rules, Scalar, one_of, pattern, span
 from autotune.devices import Device
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.knob import Knob, progress

@@ -14,7 +14,7 @@ from pathlib import Path
 from platformdirs import site_data_dir, user_data_dir
 
 from autotune import project
-from autotune.errors import UsageError
+from autotune.errors import ProfileError, UsageError
 from autotune.project import safe_name, with_digest
 
 APPLICATION = "torch-autotune"
@@ -96,14 +96,8 @@ def user_folder(script: Path | None = None) -> Path | None:
 
     None for a user without a home folder.
     """
-    top = project.root(Path(os.path.realpath(script or "x")))
-    shared = shared_folder()
-    return None if shared is None else shared / with_digest(safe_name(top.name), str(top))
-
-
-def shared_folder() -> Path | None:
-    """Return the folder that holds those of the user's projects. Earlier versions kept all profiles there."""
-    return _absolute(user_data_dir)
+    top, all_projects = project.root(Path(os.path.realpath(script or "x"))), _absolute(user_data_dir)
+    return None if all_projects is None else all_projects / with_digest(safe_name(top.name), str(top))
 
 
 def temporary_folder() -> Path:
@@ -215,11 +209,11 @@ def write_whole(path: Path, text: str) -> None:
     Missing folders are made. If writing fails or is interrupted, the old file stays and nothing is left behind.
 
     Raises:
-        OSError: it cannot be written. A link, device or pipe is never replaced.
+        ProfileError: it cannot be written. A link, device or pipe is never replaced.
     """
-    check_replaceable(path)
     missing = [each for each in (path.parent, *path.absolute().parent.parents) if not os.path.lexists(each)]
     try:
+        check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
             whole = Path(folder, "whole")
@@ -229,8 +223,10 @@ def write_whole(path: Path, text: str) -> None:
                 os.fsync(file.fileno())
             whole.chmod(0o644)
             whole.replace(path)
-    except BaseException:
+    except BaseException as error:
         for each in missing:  # the deepest first; one that another process has used meanwhile is not empty
             with contextlib.suppress(OSError):
                 each.rmdir()
+        if isinstance(error, OSError):
+            raise ProfileError(f"{path}: cannot be written ({reason_of(error)})") from error
         raise

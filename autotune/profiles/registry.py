@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,6 @@ _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,199}/[\w-][\w.-]{0,199}\.yaml")
 SECONDS = 10.0
 """A request that takes longer is given up: training must start."""
 MOST_REDIRECTS = 3
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "http": {"client_kwargs": {"trust_env": True}},
-    "s3": {"config_kwargs": {"connect_timeout": 4, "read_timeout": 4, "retries": {"max_attempts": 1}}},
-}
 READ_ONLY = ("http", "github", "git")
 """Protocols by which files cannot be written so that others find them."""
 
@@ -84,16 +80,12 @@ class Registry:
         except OSError as error:
             raise ProfileError(f"{self.source(name)}: cannot be read ({places.reason_of(error)})") from error
 
-    def check_writable(self) -> None:
-        """Raise `ProfileError` if others would not find what is written here."""
-        if self.url and protocol(self.url) in READ_ONLY:
-            raise ProfileError(f"{self.shown}: files can only be read there. Name the folder or bucket behind it: --to")
-
     def write(self, name: str, text: str) -> None:
         """Write the file ``name``. A file in a folder is replaced in one step."""
-        self.check_writable()
+        if protocol(self.url) in READ_ONLY:
+            raise ProfileError(f"{self.shown}: files can only be read there. Name the folder or bucket behind it: --to")
         if not self.url:
-            file.write_text(self._root / name, text)
+            places.write_whole(self._root / name, text)
         else:
             _remote(_joined(self.url, name), lambda files, path: _write(files, path, text))
 
@@ -113,7 +105,7 @@ class Registry:
     def like(self, key: str, wanted: Sequence[str]) -> list[str]:
         """Return files called as one of ``wanted`` of the few other machines whose keys share most words with ``key``.
         What cannot be listed has none. Never raises."""
-        if self._silent or protocol(self.url) == "http":
+        if self._silent or not wanted or protocol(self.url) == "http":
             return []
         try:
             found = self.names()
@@ -189,7 +181,7 @@ def of_file(named: Path | str, here: Here) -> Match:
     profile = file.parse(content, shown(url))
     if kept is not None:
         with contextlib.suppress(ProfileError):  # a full disk
-            file.write_text(kept, content.decode())
+            places.write_whole(kept, content.decode())
     return match.compare(profile, here, shown(url), content)
 
 
@@ -213,8 +205,6 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
         script: the training script; profiles may lie in its project.
     """
     looked = places.places(script) if roots is None else roots
-    if not here.names:
-        return Lookup(None, _why_none(here, looked, None))
     registries = [Registry(each) for each in looked]
     found = [one for registry in registries for one in _candidates(registry, here)]
     if not any(_settles(one, here) for one in found):
@@ -238,10 +228,6 @@ def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
     known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
     if not here.names:
         return f"no script names the target: write {NAMING}{known}"
-    shared = places.shared_folder()
-    old = shared / own / places.file_names(here.names[-1])[0] if shared is not None else None
-    if old is not None and old.is_file():  # of an earlier version, for whichever project
-        known += f"; {old} may be another project's {here.names[-1]}: --profile takes it"
     hint = did_you_mean(here.names[0], others)
     return f"no profile fits {here.machine.key} and {here.names[0]}{hint}{known}; make one with autotune tune"
 
@@ -361,7 +347,8 @@ def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
         if protocol(url) not in known:
             hint = did_you_mean(protocol(url), known)
             raise ProfileError(f"{shown(url)}: {protocol(url)}:// is no scheme that fsspec knows{hint}")
-        return work(*url_to_fs(url, **OPTIONS.get(protocol(url), {}), use_listings_cache=False))
+        proxies = {"client_kwargs": {"trust_env": True}} if protocol(url) == "http" else {}
+        return work(*url_to_fs(url, **proxies, use_listings_cache=False))
     except FileNotFoundError:
         return None
     except ProfileError:

@@ -80,7 +80,7 @@ class Result:
     load: Load = QUIET
     """Other processes meanwhile, with their names: for the user's own terminal."""
     note: str = ""
-    """Why the profile is in another place than it was asked for."""
+    """Why the profile is in another place than it was asked for, or that it replaced another model's."""
 
 
 def run(target: Target, options: Options, observe: Observer = ignore, started: float | None = None) -> Result:

@@ -27,12 +27,11 @@ def test_a_refusal_says_the_call_and_its_files(tmp_path: Path) -> None:
     assert refused.value.errno in (errno.ENOENT, errno.EPERM, errno.EINVAL)
 
 
-@pytest.mark.parametrize(
-    ("name", "machine", "system"),
-    [("no_such_call", "x86_64", "Linux"), ("get_mempolicy", "sparc", "Linux"), ("getppid", "arm64", "Darwin")],
-)
-def test_a_call_that_is_not_there_is_an_oserror(name: str, machine: str, system: str) -> None:
-    here = mock.Mock(machine=machine, sysname=system)
-    with mock.patch.object(os, "uname", return_value=here), pytest.raises(OSError, match=name) as refused:
+@pytest.mark.parametrize(("name", "system"), [("no_such_call", "Linux"), ("getppid", "Darwin")])
+def test_a_call_that_is_not_there_is_an_oserror(name: str, system: str) -> None:
+    with (
+        mock.patch.object(os, "uname", return_value=mock.Mock(sysname=system)),
+        pytest.raises(OSError, match=name) as refused,
+    ):
         linux.call(name)
     assert refused.value.errno == errno.ENOSYS

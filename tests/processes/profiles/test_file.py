@@ -13,11 +13,11 @@ from tests.doubles.profiles import profile
 WRITER = """
 import os, sys
 from pathlib import Path
-from autotune.profiles import file, places
+from autotune.profiles import places
 os.fsync = lambda _: None  # renaming is what is raced here, not the disk
 text = open(sys.argv[2], encoding="utf-8").read()
 for _ in range(200):
-    file.write_text(Path(sys.argv[1]), text)
+    places.write_whole(Path(sys.argv[1]), text)
 """
 
 

@@ -191,6 +191,16 @@ def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
         file.save(Path("own.yaml"), profile())
 
 
+def test_one_script_with_other_arguments_replaces_its_profile_with_a_word(tmp_path: Path) -> None:
+    path, small = tmp_path / "train.yaml", profile()
+    large = replace(small, target=replace(small.target, parameters=10**9))
+    assert [file.save(path, each)[1] for each in (small, small)] == ["", ""]
+    partial = replace(large, evidence=replace(large.evidence, partial=True))
+    assert file.save(path, partial) == (tmp_path / "train.partial.yaml", "")
+    assert "--name keeps both" in file.save(path, large)[1]
+    assert file.read(path) == large
+
+
 # What is never shared -------------------------------------------------------------------------------------------------
 
 

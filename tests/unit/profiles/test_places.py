@@ -41,12 +41,11 @@ def test_names_stay_inside_their_folder_and_differ(text: str, name: str) -> None
     assert found.startswith(name[:-8] if name[-1].isalnum() and name.startswith("etc") else name)
     assert (found == text) is not bool(re.search(r"-[0-9a-f]{8}$", found))
     assert len(found.encode()) <= MOST_BYTES
-    assert {places.target_of(f"key/{each}") for each in places.file_names(text)} <= {found, old_name(text)}
 
 
-def old_name(text: str) -> str:
-    """What version 0.1 called its files; what people have is still found."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text[:100]).strip(".-") or "unnamed"
+def test_names_of_version_0_1_are_still_found() -> None:
+    found = [places.target_of(f"key/{each}") for each in places.file_names("mein modell ü")]
+    assert found == ["mein-modell-ü-3f7f6795"] * 2 + ["mein-modell"] * 2
 
 
 # Names of scripts -----------------------------------------------------------------------------------------------------

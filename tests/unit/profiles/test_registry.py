@@ -154,16 +154,9 @@ def test_links_that_lead_out_of_a_registry_are_not_followed(tmp_path: Path) -> N
     )
 
 
-def test_a_script_that_is_called_otherwise_today_has_its_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+def test_a_script_that_is_called_otherwise_today_has_its_profile(tmp_path: Path) -> None:
     both = replace(here(), names=("vision.train", "train"))
     old = put(tmp_path / "profiles", target="train")
     assert registry.search(both, [tmp_path / "profiles"]).match.path == old  # type: ignore[union-attr]
     new = put(tmp_path / "profiles", target="vision.train")
     assert registry.search(both, [tmp_path / "profiles"]).match.path == new  # type: ignore[union-attr]
-    shared = put(tmp_path / "data" / "torch-autotune" / "profiles", target="train")  # for any project
-    found = registry.search(both, [tmp_path / "none"])
-    assert found.best is None
-    assert f"{shared} may be another project's train: --profile takes it" in found.reason
