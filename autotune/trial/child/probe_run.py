@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader
 from autotune import devices
 from autotune.decoding import decoded
 from autotune.knobs.task_facts import TaskFacts
+from autotune.probes.system import System
 from autotune.runtime.loaders import reads_like
 from autotune.runtime.sharing import Passing
 from autotune.scripts import adapters
@@ -54,6 +55,8 @@ NO_VARIABLE = (
 )
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
 BUSY_SECONDS = 0.5
+SHARED, SEMAPHORE = ("/dev/shm/", "/dev/zero", "/memfd:"), "/dev/shm/sem."
+"""Where `multiprocessing.Value` and ``share_memory()`` are mapped, and the locks beside them."""
 NO_TRAINING = (
     "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
     " torch.nn was called in training, in this process"
@@ -270,7 +273,7 @@ class ProbeRun(Listener):
         if self._verdict is not None:
             os.close(self._verdict)
             self._verdict = None
-        self.no_fork_reason = why_not_fork() or own_processes()
+        self.no_fork_reason = why_not_fork() or own_processes() or shared_memory()
         if self.no_fork_reason is not None:
             return False
         verdict, self._verdict = os.pipe()
@@ -340,6 +343,14 @@ def why_not_fork() -> str | None:
     if (device := devices.found()).has_context():
         return f"the task initialised {device.type.upper()} while it was imported or its dataset was built"
     return None
+
+
+def shared_memory() -> str | None:
+    """Return why memory of the script forbids a fork: what one trial writes there, the others would read."""
+    maps = System().read("/proc/self/maps") or ""
+    paths = (line.split(None, 5)[-1] for line in maps.splitlines() if " rw-s " in line)
+    shared = any(path.startswith(SHARED) and not path.startswith(SEMAPHORE) for path in paths)
+    return "the script holds shared memory, which trials would change for each other" if shared else None
 
 
 def own_processes() -> str | None:

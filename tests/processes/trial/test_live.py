@@ -114,3 +114,18 @@ def test_a_step_is_one_of_the_optimizer(tmp_path: Path, monkeypatch: pytest.Monk
         assert outcome.measurement is not None
         blocks = outcome.measurement.blocks
         assert all(block.items == 8 * block.steps for block in blocks)
+
+
+@pytest.mark.parametrize("shares", ["multiprocessing.Value('i', 0)", "torch.zeros(1).share_memory_()"])
+def test_memory_that_trials_would_share_forbids_forks(
+    shares: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"import multiprocessing, torch\nlock, counter = multiprocessing.Lock(), {shares}\n"
+    with running(script + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
+        assert "shared memory" in (runner.describe(steps=False).no_fork_reason or "")
+
+
+def test_locks_forbid_no_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import multiprocessing\nlock = multiprocessing.Lock()\n"
+    with running(script + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
+        assert runner.describe(steps=False).no_fork_reason is None
