@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|messages|compile|bound|isolation|reading [--pairs 10]
+    python docs/measure.py start|proof|batch|compile|bound|isolation|reading [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -32,7 +32,7 @@ from autotune.stats.measurement import Measurement
 from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare, student_quantile
 from autotune.trial.isolation import overlays, redirected
 from autotune.trial.isolation.isolate import isolate
-from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
+from autotune.trial.messages import TrialReport, TrialSpec
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
@@ -102,29 +102,6 @@ def measured(found: TrialReport | None) -> Measurement:
     assert found is not None
     assert found.measurement is not None, found.traceback
     return found.measurement
-
-
-def messages(pairs: int) -> None:
-    """Decision 004: microseconds for one message there and back, over a socket and as a file renamed into place."""
-    message, count = {"event": "block", "block": {"items": 640, "seconds": 0.25, "steps": 10}}, 1000
-    ours, theirs = UnixConnection.pair()
-    taken: dict[str, list[float]] = {"socket": [], "file": []}
-    with tempfile.TemporaryDirectory() as folder:
-        final, scratch = Path(folder) / "report.json", Path(folder) / "report.tmp"
-
-        def through_socket() -> None:
-            ours.send(message)
-            theirs.receive()
-
-        def through_file() -> None:
-            scratch.write_text(json.dumps(message))
-            scratch.rename(final)
-            json.loads(final.read_text())
-
-        for _ in range(pairs):
-            for name, call in random.sample([("socket", through_socket), ("file", through_file)], 2):
-                taken[name].append(timed(call, count) * 1e6)
-    report("us a message", taken, "file", "socket")
 
 
 def timed(call: Callable[[], None], count: int) -> float:
@@ -268,7 +245,6 @@ FIGURES = {
     "start": start,
     "proof": proof,
     "batch": batch,
-    "messages": messages,
     "compile": compiled,
     "bound": bound,
     "isolation": isolation,
