@@ -43,10 +43,9 @@ def noise_scale(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
     found: list[tuple[float, float]] = []
     while time.perf_counter() - begun < seconds and not loop.over:
         yield from loop.timed(TRAINED * batches)
-        step = optimizers[0].step
-        optimizers[0].step = window.instead_of(step)  # type: ignore[method-assign]
+        undo = loop.instead_of_steps(optimizers[0], window.takes)
         yield from loop.timed(batches)
-        optimizers[0].step = step  # type: ignore[method-assign]
+        undo()
         found += window.take()
     if len(found) < 2:
         return {}
@@ -65,22 +64,18 @@ class Window:
         self._squares = 0.0
         self._count = 0
 
-    def instead_of(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what takes the gradients in the place of an optimizer's ``step``."""
-
-        def take(closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
-            with torch.enable_grad():
-                loss = closure() if closure is not None else None
-            for place, parameter in enumerate(self._parameters):
-                if parameter.grad is not None and parameter.grad.layout is torch.strided:
-                    gradient = parameter.grad.detach()
-                    known = self._sums[place]
-                    self._sums[place] = gradient.clone() if known is None else known.add_(gradient)
-                    self._squares += float(gradient.double().square().sum())
-            self._count += 1
-            return loss
-
-        return take
+    def takes(self, closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
+        """Take the gradients, in the place of an optimizer's step."""
+        with torch.enable_grad():
+            loss = closure() if closure is not None else None
+        for place, parameter in enumerate(self._parameters):
+            if parameter.grad is not None and parameter.grad.layout is torch.strided:
+                gradient = parameter.grad.detach()
+                known = self._sums[place]
+                self._sums[place] = gradient.clone() if known is None else known.add_(gradient)
+                self._squares += float(gradient.double().square().sum())
+        self._count += 1
+        return loss
 
     def take(self) -> list[tuple[float, float]]:
         """Return the squared norm of the mean gradient and the variance of a batch's, and begin anew; nothing if the

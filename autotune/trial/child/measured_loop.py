@@ -299,11 +299,26 @@ class MeasuredLoop:
         """Make steps without the part that the trial leaves out, from now on."""
         if self.spec.without is Without.UPDATE:
             for optimizer in self.session.optimizers:
-                optimizer.step = _no_update  # type: ignore[method-assign]
+                self.instead_of_steps(optimizer, _no_update)
         elif self.spec.without is Without.GRADIENT_SYNC:
             if self.session.sync is not None:
                 self.session.sync.stopped = True
             replace(DistributedDataParallel, "forward", _local)  # the script's own; this process ends with the trial
+
+    def instead_of_steps(self, optimizer: Optimizer, work: Callable[..., Any]) -> Callable[[], None]:
+        """Do ``work`` in the place of the steps of ``optimizer``, and count it as one. Return what undoes it."""
+        own = optimizer.step
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            result = work(*arguments, **options)
+            self.steps(optimizer)
+            return result
+
+        optimizer.step = step  # type: ignore[method-assign]
+        return lambda: setattr(optimizer, "step", own)
+
+    def steps(self, optimizer: Optimizer) -> None:
+        """Note that ``optimizer`` has made a step."""
 
     def go_back(self) -> None:
         """Go back to the state before the first step.

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.inspect import noise_scale
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.stats.outcome import Compared, Completed
+from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.trial.running_scripts import here, running
 
@@ -129,3 +131,13 @@ def test_locks_forbid_no_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     script = "import multiprocessing\nlock = multiprocessing.Lock()\n"
     with running(script + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
         assert runner.describe(steps=False).no_fork_reason is None
+
+
+def test_what_takes_the_place_of_steps_counts_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise scale is measured at fixed weights, and an update that is left out ends a step all the same."""
+    with running(TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        measure = f"{noise_scale.__name__}:{noise_scale.noise_scale.__name__}"
+        assert found.inspect(own, measure, 1.0)[1]["noise_scale"] > 0
+        with found.start_replicate({"all": own, "no update": own}, {"no update": Without.UPDATE}) as replicate:
+            assert set(replicate.round(0.1)) == {"all", "no update"}
