@@ -17,7 +17,7 @@ REASONS = {
 }
 BUSY = "measured on a busy machine"
 DISTURBED = "Your settings ran {:.1f}x slower while other programs used the CPU. Only quiet rounds are counted."
-FRESH_PROCESSES = "trials ran as fresh processes, slower to start: {}"
+NOT_FORKED = "settings were changed inside one running training, which cannot be forked: {}"
 WIDE = 4
 """If the ends of an interval are this many times apart, its middle is not shown."""
 NAMED = 2

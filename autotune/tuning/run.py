@@ -389,7 +389,7 @@ def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrup
     warnings = (
         *([notes.DISTURBED.format(slower)] if slower else []),
         *comparison.notes(state.chosen.values()),
-        *([notes.FRESH_PROCESSES.format(no_fork)] if no_fork else []),
+        *([notes.NOT_FORKED.format(no_fork)] if no_fork else []),
     )
     evidence = replace(
         evidence_of(state, context, dict.fromkeys((*state.spaces[HIGHEST].left_out, *comparison.left_out))),
