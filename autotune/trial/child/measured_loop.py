@@ -391,5 +391,13 @@ class MeasuredLoop:
         return self.clock() - started
 
     def steps_for(self, seconds: float, pace: float) -> int:
-        """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
-        return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
+        """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step.
+
+        Batches of workers come in bursts: a block of a live trial, which has few blocks, takes two queues of them.
+        """
+        steps = max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
+        settings = self.spec.settings
+        if not self.spec.live or not settings.num_workers:
+            return steps
+        turns = max(2 * (settings.prefetch_factor or 1), math.ceil(steps / settings.num_workers))
+        return int(turns * settings.num_workers)
