@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +138,7 @@ def tune(
     max_gpu_memory: int | None = None,
     fix: Mapping[str, Any] | None = None,
     only: str | Sequence[str] = (),
+    sampler: str | Callable[..., Any] | None = None,
 ) -> Profile:
     """Tune a training script or a task file, and write the profile. Durations are seconds, or text such as ``5m``.
 
@@ -155,18 +156,19 @@ def tune(
         max_memory, max_gpu_memory: bytes that training steps may hold, of the host's memory and of each GPU's.
         fix: knobs that keep a value, such as ``{"num_workers": 2}``.
         only: knobs that may vary; all if empty.
+        sampler: an Optuna sampler in place of our own search: ``tpe``, ``random``, ``module:Class``, or a class.
 
     Raises:
         UserCodeError: the user's code failed; its own traceback is the cause.
         AutotuneError: with the reason and what to do.
     """
     wishes: dict[str, Any] = {"name": name, "level": level, "seed": seed, "resume": resume, "fix": fix}
-    limits: dict[str, Any] = {"max_memory": max_memory, "max_gpu_memory": max_gpu_memory}
+    wishes |= {"max_memory": max_memory, "max_gpu_memory": max_gpu_memory, "sampler": sampler}
     times = {"budget": budget, "train_seconds": train_seconds, "wait_quiet": wait_quiet}
-    limits |= {key: durations.seconds(each, key) if isinstance(each, str) else each for key, each in times.items()}
+    wishes |= {key: durations.seconds(each, key) if isinstance(each, str) else each for key, each in times.items()}
     path, knobs = None if profile is None else Path(profile), (only,) if isinstance(only, str) else only
     words = shlex.split(arguments) if isinstance(arguments, str) else arguments
-    return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes, **limits))
+    return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes))
 
 
 def _tuned(target: Target, options: Options) -> Profile:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -346,3 +347,8 @@ def test_errors_of_the_users_code_show_their_own_traceback(tmp_path: Path, monke
     assert str(caught.value) == "model: ValueError: mine"
     assert caught.value.traceback == TRACEBACK
     assert TRACEBACK in "".join(traceback.format_exception(caught.value))
+
+
+def test_python_has_every_option() -> None:
+    asked = set(inspect.signature(autotune.tune).parameters) - {"target", "arguments"}
+    assert asked == {each.name for each in fields(Options)}
