@@ -55,7 +55,7 @@ NO_VARIABLE = (
 )
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
 BUSY_SECONDS = 0.5
-SHARED, SEMAPHORE = ("/dev/shm/", "/dev/zero", "/memfd:"), "/dev/shm/sem."
+SHARED, SEMAPHORE = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"), "/dev/shm/sem."
 """Where `multiprocessing.Value` and ``share_memory()`` are mapped, and the locks beside them."""
 NO_TRAINING = (
     "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
@@ -273,7 +273,7 @@ class ProbeRun(Listener):
         if self._verdict is not None:
             os.close(self._verdict)
             self._verdict = None
-        self.no_fork_reason = why_not_fork() or own_processes() or shared_memory()
+        self.no_fork_reason = why_not_fork() or own_processes()
         if self.no_fork_reason is not None:
             return False
         verdict, self._verdict = os.pipe()
@@ -342,10 +342,10 @@ def why_not_fork() -> str | None:
         return "the task imports mpi4py, which has started MPI"
     if (device := devices.found()).has_context():
         return f"the task initialised {device.type.upper()} while it was imported or its dataset was built"
-    return None
+    return _shared_memory()
 
 
-def shared_memory() -> str | None:
+def _shared_memory() -> str | None:
     """Return why memory of the script forbids a fork: what one trial writes there, the others would read."""
     maps = System().read("/proc/self/maps") or ""
     paths = (line.split(None, 5)[-1] for line in maps.splitlines() if " rw-s " in line)

@@ -12,9 +12,12 @@ from autotune.knobs.stated import baseline_settings
 from autotune.stats.outcome import Compared, Completed
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
-from tests.processes.trial.running_scripts import here, running
+from tests.processes.scripts.corpus import place
+from tests.processes.trial.running_scripts import SCRIPTS, here, running, running_task
 
 pytestmark = pytest.mark.torch
+
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
 
 THREAD = """
 import threading
@@ -141,3 +144,50 @@ def test_what_takes_the_place_of_steps_counts_as_one(tmp_path: Path, monkeypatch
         assert found.inspect(own, measure, 1.0)[1]["noise_scale"] > 0
         with found.start_replicate({"all": own, "no update": own}, {"no update": Without.UPDATE}) as replicate:
             assert set(replicate.round(0.1)) == {"all", "no update"}
+
+
+COUNTED = """
+import multiprocessing
+import torch
+from torch.utils.data import TensorDataset
+
+COUNTER = multiprocessing.Value("i", 0)
+CURRENT = dict(batch_size=16)
+
+def build_model():
+    assert COUNTER.value == 0, "another trial has counted here"
+    return torch.nn.Linear(8, 1)
+
+def build_dataset():
+    return TensorDataset(torch.randn(256, 8))
+
+def compute_loss(model, batch):
+    COUNTER.value += 1
+    return model(batch[0]).square().mean()
+"""
+
+
+def test_trials_of_a_task_file_do_not_see_each_others_counts(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(COUNTED)
+    with running_task(tmp_path / "model.py") as runner:
+        own = baseline_settings(runner.describe(steps=False), here())
+        found = TrialBench(runner, own, 0, 60.0)
+        assert "shared memory" in (runner.no_fork_reason or "")
+        assert found.measure(own, 0.0, runner.deadline).measured
+        with found.start_replicate({"baseline": own}) as replicate:
+            assert set(replicate.round(0.1)) == {"baseline"}
+
+
+def test_ranks_share_no_memory_that_was_made_before_they_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(SCRIPTS["torchrun_style"], tmp_path, 100_000)
+    text = (tmp_path / "torchrun_style.py").read_text()
+    counts = "import multiprocessing\nCOUNTER = multiprocessing.Value('i', 0)\n"
+    known = 'int(os.environ.get("WORLD_SIZE", "1"))\n'
+    assert known in text
+    checked = text.replace(known, f"{known}    COUNTER.value += 1\n    assert COUNTER.value == 1\n", 1)
+    with running(counts + checked, tmp_path, monkeypatch, "100000", launcher=TORCHRUN) as runner:
+        facts = runner.describe()
+        assert facts.warnings == ()
+        assert baseline_settings(facts, here()).processes == 2
