@@ -14,7 +14,7 @@ from autotune.tuning.schedule import (
     block_seconds,
     replicate_seconds,
     rounds_that_fit,
-    startup_seconds,
+    starting_seconds,
 )
 from autotune.tuning.state import RunState
 
@@ -62,7 +62,7 @@ def seconds_to_decide(state: RunState) -> float:
 def run_replicate(
     state: RunState, number: int, candidates: Candidates, count: int, seconds: float = BLOCK_SECONDS
 ) -> list[Round]:
-    """Start all ``candidates`` as fresh processes, and run ``count`` rounds of them as replicate ``number``.
+    """Start all ``candidates`` in fresh processes, and run ``count`` rounds of them as replicate ``number``.
 
     Blocks take so many ``seconds`` on a quiet machine, longer beside others.
     """
@@ -71,8 +71,7 @@ def run_replicate(
     seconds = block_seconds(state, seconds)
     began = state.schedule.clock()
     with state.bench.start_replicate(candidates) as replicate:
-        expected = sum(startup_seconds(state, settings) for settings in candidates.values())
-        state.slowness = (state.schedule.clock() - began) / expected
+        state.slowness = (state.schedule.clock() - began) / starting_seconds(state, candidates.values())
         for _ in range(count):
             rates = {name: rate * state.worth(candidates[name]) for name, rate in replicate.round(seconds).items()}
             rounds.append(Round(number, rates, replicate.neighbours))

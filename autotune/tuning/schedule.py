@@ -51,7 +51,7 @@ def rounds_that_fit(state: RunState, candidates: Mapping[str, Settings]) -> int:
     As many as are worth the start, but fewer if the replicates up to the second analysis would not fit otherwise, and
     one only if those up to the first would not: few replicates prove little, however long they are.
     """
-    starting = starting_seconds(state, candidates.values())
+    starting = state.slowness * starting_seconds(state, candidates.values())
     turns, left = sum(turn_seconds(state, settings) for settings in candidates.values()), state.schedule.left
     worth = rounds_per_replicate(state)
     first, second = (max(1, planned - state.replicates) for planned in list(ANALYSES)[:2])
@@ -66,14 +66,14 @@ def replicate_seconds(state: RunState, candidates: Iterable[Settings], block: fl
     """Return the expected duration of one replicate: every candidate starts, warms up, and takes its blocks."""
     each = list(candidates)
     turns = sum(turn_seconds(state, settings, block) for settings in each)
-    return starting_seconds(state, each) + rounds_per_replicate(state) * turns
+    return state.slowness * starting_seconds(state, each) + rounds_per_replicate(state) * turns
 
 
 def starting_seconds(state: RunState, candidates: Iterable[Settings]) -> float:
-    """Return the start and warm-up of all processes, corrected by what the last replicate really took."""
+    """Return the start and warm-up of all processes, by what their trials took."""
     if state.bench.is_live:
         candidates = {settings.start_part: settings for settings in candidates}.values()
-    return state.slowness * sum(startup_seconds(state, settings) for settings in candidates)
+    return sum(startup_seconds(state, settings) for settings in candidates)
 
 
 def startup_seconds(state: RunState, settings: Settings) -> float:

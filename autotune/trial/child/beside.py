@@ -21,6 +21,7 @@ from autotune.runtime.fingerprints import objects
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 OURS = str(Path(__file__).parents[2])
+COLLATE = "what the collate function holds"
 LARGEST = 2**14
 """Bytes of an array whose content is compared."""
 NOT_READ = (ModuleType, nn.Module, Optimizer, DataLoader, Dataset)
@@ -49,9 +50,6 @@ def state_of(dataset: Any, collate: Any) -> dict[str, str]:
         if isinstance(each, list | dict | set):
             found[COLLATE] = digest([found.get(COLLATE), each], LARGEST)
     return found
-
-
-COLLATE = "what the collate function holds"
 
 
 def _names_of_script() -> Iterator[tuple[str, Any]]:

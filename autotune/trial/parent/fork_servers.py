@@ -162,7 +162,6 @@ class ForkServerProcess:
 
     Attributes:
         gone: True once it has ended.
-        no_fork_reason: why it starts trials as new processes; None if it forks them.
         script: that it loads; None for a task file.
         facts: of that.
         on_exit: called with the exit code when a trial has ended, by the trial's pid.
@@ -171,7 +170,7 @@ class ForkServerProcess:
     def __init__(self, setup: TrialSetup, settings: Settings, loop: EventLoop) -> None:
         self.setup, self.loop = setup, loop
         self.gone = False
-        self.no_fork_reason: str | None = None
+        self._no_fork_reason: str | None = None
         self.script: Script | None = None
         self.facts: TaskFacts | None = None
         self.on_exit: dict[int, Callable[[int], None]] = {}
@@ -198,6 +197,11 @@ class ForkServerProcess:
         loop.add(self.connection.fileno(), self._read_message)
         loop.add(self.log_fd, self._read_log)
 
+    @property
+    def no_fork_reason(self) -> str | None:
+        """Return why it starts trials as new processes, or runs their script from its start; None if it forks them."""
+        return self._no_fork_reason or (self.facts.no_fork_reason if self.facts is not None else None)
+
     def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
         """Send a request; if the fork server is gone, no reply comes."""
         with contextlib.suppress(OSError):
@@ -210,7 +214,7 @@ class ForkServerProcess:
         if not self._replies:
             return None
         reply = self._replies.popleft()
-        self.no_fork_reason = reply["no_fork_reason"]
+        self._no_fork_reason = reply["no_fork_reason"]
         return reply
 
     def load(self, script: Script | None, facts: TaskFacts | None, deadline: float) -> None:

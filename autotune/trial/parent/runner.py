@@ -102,8 +102,7 @@ class RunningTrial:
         self.pid = reply["pid"]
         self._groups.append(self.pid)
         self.last_sign_at = time.monotonic()
-        from_start = server.facts.no_fork_reason if server.facts is not None else None
-        self.end.no_fork_reason = server.no_fork_reason or from_start
+        self.end.no_fork_reason = server.no_fork_reason
         server.loop.add(self.connection.fileno(), self._read)
         server.on_exit[self.pid] = self._exited
 
@@ -261,6 +260,8 @@ class Runner:
         """End of the whole budget on the monotonic clock; bounds what has no timeouts of its own."""
         self.script_seconds = 0.0
         """From the start of a script until it trained; 0 for a task file."""
+        self.at_end = contextlib.ExitStack()
+        """Closed before all fork servers are."""
         self.several_seconds = 0.0
         """What several processes of a script take until they have trained a few steps."""
         self._script = setup.script
@@ -273,6 +274,7 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         """End all fork servers, with what runs below them, and remove the scratch folder."""
+        self.at_end.close()
         for server in self._servers.values():
             server.close()
         self._servers.clear()
@@ -291,9 +293,7 @@ class Runner:
     def no_fork_reason(self) -> str | None:
         """Return why a trial cannot be forked where training begins; None if it can, or if nothing was loaded."""
         server = self._servers.get((PLAIN.inherited, False))
-        if server is None:
-            return None
-        return server.no_fork_reason or (server.facts.no_fork_reason if server.facts is not None else None)
+        return None if server is None else server.no_fork_reason
 
     def _server(self, settings: Settings, deadline: float) -> ForkServerProcess:
         """Return the fork server for trials with ``settings``, started and loaded by the ``deadline`` if need be.

@@ -56,6 +56,7 @@ class TrialBench:
         self.mmap_threshold = GLIBC_RAISES_TO
         self.is_live = runner.no_fork_reason is not None
         self._live = LiveTrials(self._start_live, baseline)
+        runner.at_end.callback(self._live.close)
         self._random = random.Random(seed)
         self._cpu_wait = 0.0
         """Largest CPU-wait share in the previous replicate."""
@@ -137,7 +138,7 @@ class TrialBench:
         """
         path = self.runner.setup.paths.first_steps(settings.global_batch)
         reference = self.baseline.but(batch_size=-(-settings.global_batch // self.baseline.processes))
-        if self.is_live:
+        if self.is_live and settings.start_part == self.baseline.start_part:
             return self._live.compare(settings, reference)
         known = path.exists() or settings == reference
         for each in (settings,) if known else (reference, settings):
@@ -173,7 +174,7 @@ class TrialBench:
     def start_replicate(
         self, candidates: Mapping[str, Settings], without: Mapping[str, Without] | None = None
     ) -> Iterator[RunningReplicate]:
-        """Start all ``candidates`` as new processes in random order, warm and paused.
+        """Start all ``candidates`` in new processes in random order, warm and paused. Live ones share one.
 
         Args:
             candidates: settings by name.

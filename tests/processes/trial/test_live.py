@@ -59,9 +59,10 @@ def test_one_training_serves_many_settings(tmp_path: Path, monkeypatch: pytest.M
             assert isinstance(outcome, Completed), outcome.reason
             assert found.compare(settings) == Compared(draws=False)
         assert runner.started == 1
+        assert isinstance(found.compare(own.but(omp_wait_policy="passive")), Compared), "it needs a start of its own"
         with found.start_replicate({"baseline": own, "safe": others[0], "amp": others[2]}) as replicate:
             assert set(replicate.round(0.1)) == {"baseline", "safe", "amp"}
-        assert runner.started == 2
+        assert runner.started == 4, "the replicate is one process more"
 
 
 def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +86,8 @@ def test_the_same_is_within_the_spread_of_the_own_settings(
         found, own = bench(runner)
         repeated = [found.compare(own) for _ in range(3)]
         assert all(isinstance(each, Compared) for each in repeated)
+        with found.start_replicate({"baseline": own}):  # ends the training that was compared: another begins
+            pass
         outcome = found.compare(own.but(num_workers=1))
         assert isinstance(outcome, Compared)
         assert outcome.differences == ()

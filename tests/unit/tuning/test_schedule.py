@@ -66,8 +66,9 @@ class TestEstimates:
         state = known()
         expected = schedule.starting_seconds(state, [OWN, OWN])
         assert expected == pytest.approx(2 * (0.5 + schedule.WARMUP_SECONDS))
+        before = schedule.replicate_seconds(state, [OWN, OWN])
         state.slowness = 3.0
-        assert schedule.starting_seconds(state, [OWN, OWN]) == pytest.approx(3 * expected)
+        assert schedule.replicate_seconds(state, [OWN, OWN]) == pytest.approx(before + 2 * expected)
 
 
 class TestBesideOthers:
