@@ -44,10 +44,11 @@ DRIFTED = (
     "the processes' weights differ: random numbers of your loop decide about gradients or steps, and each process"
     " draws its own. Rank 0's weights are used"
 )
-BUFFERS = (
-    "buffers of the model are computed from one process's share of each batch, and rank 0's are used; in one process"
+WRITTEN = (
+    "{} of the model are computed from one process's share of each batch, and rank 0's are used; in one process"
     " (--fix processes=1) they are computed from all of it"
 )
+BUFFERS, PARAMETERS = WRITTEN.format("buffers"), WRITTEN.format("parameters that no optimizer writes")
 COMPARED_STEPS = 64
 """After so many steps, and after 1, 2, 4, 8 ..., the processes' weights are compared."""
 NOTHING = "neither a model nor an optimizer is prepared: each process trains alone; pass them to tuned.prepare too"
@@ -94,7 +95,7 @@ class GradientSync:
         def called(*arguments: Any, **options: Any) -> Any:
             """Take rank 0's parameters first: the script may have replaced a layer since the last step."""
             if torch.is_grad_enabled() and not self.stopped:
-                self._take_rank_zero(self._trained())
+                self._take_rank_zeros_parameters()
             return call(*arguments, **options)
 
         return called
@@ -119,7 +120,7 @@ class GradientSync:
         """Take rank 0's values of what is new, or was written to between two steps."""
         if self.stopped:
             return
-        self._take_rank_zero(self._trained())
+        self._take_rank_zeros_parameters()
         kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
         if self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _is_sent(b)):
             self.notes.add(BUFFERS)
@@ -228,6 +229,10 @@ class GradientSync:
             self.notes.add(APART)
         self._remember(new)
         return differ and not first
+
+    def _take_rank_zeros_parameters(self) -> None:
+        if self._take_rank_zero(self._trained()):
+            self.notes.add(PARAMETERS)
 
     def _version(self, tensor: Tensor) -> int | None:
         """Return the version that was remembered. By weak reference: a new tensor may get an old one's ``id``."""

@@ -84,8 +84,9 @@ def test_noise_of_a_batch_differs_by_process_and_nothing_else(ranks: list[dict[s
     assert after == later
 
 
-def test_buffers_that_forward_assigns_are_the_same_everywhere(ranks: list[dict[str, Any]]) -> None:
-    (values, notes), (others, _) = (rank["buffers"] for rank in ranks)
+@pytest.mark.parametrize("kind", [0, 1], ids=["buffers", "frozen parameters"])
+def test_what_forward_writes_is_the_same_everywhere(kind: int, ranks: list[dict[str, Any]]) -> None:
+    (values, notes), (others, _) = (rank["written"][kind] for rank in ranks)
     assert values == others
     assert any(values[1])
     assert "computed from one process's share" in " ".join(notes)

@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
         result["scenes"] = scenes()
         result["sampler of its own"] = own_sampler()
         result["noise"] = noise()
-        result["buffers"] = buffers()
+        result["written"] = [written(kind()) for kind in (Centred, Codebook)]
         result["drifting"] = [drifting(skips=each) for each in (False, True)]
         result["split"] = split()
     result["left"] = not dist.is_initialized()
@@ -95,10 +95,26 @@ class Centred(nn.Module):
         return y - self.center
 
 
-def buffers() -> tuple[list[list[float]], tuple[str, ...]]:
-    """What they hold after training, and the notes."""
+class Codebook(Centred):
+    """A frozen parameter in the place of the buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        center = self.center
+        del self.center
+        self.center = nn.Parameter(center, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        with torch.no_grad():
+            self.center.mul_(0.9).add_(0.1 * y.mean(0))
+            self.counts.add_(1)
+        return y - self.center
+
+
+def written(model: Centred) -> tuple[list[list[float]], tuple[str, ...]]:
+    """What buffers and the like hold after training, and the notes."""
     with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
-        model = Centred()
         fitted(session, DataLoader(dataset(32), batch_size=8), model=model, epochs=1)
         return [model.center.tolist(), model.counts.tolist()], session.notes
 
