@@ -13,7 +13,7 @@ import os
 import pickle
 import resource
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
@@ -45,18 +45,18 @@ CONNECTED = "the data set holds an open {}, which workers would share"
 UNREADABLE = "this process has a file open that workers cannot open again"
 
 
-def open_files() -> dict[int, int]:
-    """Return descriptor and position of each regular file that this process may read from."""
+def open_files() -> dict[int, tuple[int, os.stat_result]]:
+    """Return position and status of each regular file that this process may read from, by its descriptor."""
     found = {}
     for fd in map(int, os.listdir(DESCRIPTORS) if os.path.isdir(DESCRIPTORS) else ()):
         with suppress(OSError):  # the listing itself is closed by now
             reads = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
-            if reads and fd > STREAMS and stat.S_ISREG(os.fstat(fd).st_mode):
-                found[fd] = os.lseek(fd, 0, os.SEEK_CUR)
+            if reads and fd > STREAMS and stat.S_ISREG((status := os.fstat(fd)).st_mode):
+                found[fd] = os.lseek(fd, 0, os.SEEK_CUR), status
     return found
 
 
-def why_not_shared(loader: DataLoader[Any], files: dict[int, int]) -> str | None:
+def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     """Return why workers that are forked now could not read on as this process does, or None."""
     with suppress(OSError), open(LOCKS) as locks:
         if any(line.split()[1:5:3] == ["POSIX", str(os.getpid())] for line in locks):
@@ -85,25 +85,32 @@ class Start:
     Attributes:
         users: the loader's own function.
         alone: the user has no workers: what this one cannot do is done in the training process.
-        files: positions of files that are open when the worker is forked; other ways to start inherit none.
+        files: that are open before the worker is forked; other ways to start inherit none.
     """
 
     users: Callable[[int], Any] | None
     alone: bool
-    files: dict[int, int] = field(default_factory=dict)
+    files: dict[int, tuple[int, os.stat_result]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Start, (self.users, self.alone)
 
     def __call__(self, worker: int) -> None:
-        for fd, position in self.files.items():
-            with suppress(FileNotFoundError):  # a thread has closed it meanwhile
+        for fd, (position, status) in self.files.items():
+            if _is_of(fd, status):
                 _open_again(fd, position)
         if self.alone:
             ForkingPickler.register(torch.UntypedStorage, _sent)
             replace(_utils.fetch._MapDatasetFetcher, "fetch", _guarded)
         if self.users is not None:
             self.users(worker)
+
+
+def _is_of(fd: int, status: os.stat_result) -> bool:
+    """Return True if ``fd`` is still of the file; else it was closed since, and may be a pipe of this worker now."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(fd), status)
+    return False
 
 
 def _open_again(fd: int, position: int) -> None:

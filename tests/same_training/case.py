@@ -19,6 +19,7 @@ WORLDS = {"1": (1, None), "gloo2": (2, "gloo"), "gloo3": (3, "gloo"), "mpi2": (2
 KIND = {
     "conv2d": "image",
     "maps": "image",
+    "noisy": "image",
     "batchnorm": "image",
     "frozen": "image",
     "ema": "image",
@@ -97,7 +98,18 @@ def _even(*values: Any) -> dict[Any, int]:
 
 AXES: dict[str, dict[Any, float]] = {
     "model": {
-        **_even("conv2d", "maps", "conv3d", "transposed", "batchnorm", "batchnorm1d", "layernorm", "lstm", "embedding"),
+        **_even(
+            "conv2d",
+            "maps",
+            "noisy",
+            "conv3d",
+            "transposed",
+            "batchnorm",
+            "batchnorm1d",
+            "layernorm",
+            "lstm",
+            "embedding",
+        ),
         **_even("sparse", "tied", "frozen", "unfrozen_later", "ema", "teacher", "several", "gan", "dropout"),
     },
     "optimizer": _even("sgd", "adam", "adamw", "adagrad", "rmsprop", "velocity", "lbfgs", "groups", "several"),
@@ -105,12 +117,14 @@ AXES: dict[str, dict[Any, float]] = {
         "plain": 2,
         **_even("accumulate", "accumulate_no_sync", "clip", "evaluate", "evaluate_shuffled", "two_loaders"),
         **_even("break", "continue", "exception", "peek", "reads_ahead", "twice_at_once", "counted", "reset", "skip"),
+        **_even("keeps", "copies"),
     },
     "schedule": _even("none", "per_step", "per_epoch", "plateau"),
     "checkpoint": {"none": 4, **_even("before", "after", "own", "back")},
     "loader": {
         **_even("sequential", "shuffled", "generator", "sampler", "sampler_unsized", "sampler_epochs", "weighted"),
         **_even("batch_sampler", "subclass", "drop_last", "changing", "keeps_state", *STREAMS),
+        **_even("open_file", "fails"),
         **dict.fromkeys(OWN_WORKERS, 0.25),
     },
     "batches": {"tuple": 3, **_even("dict", "namedtuple", "dataclass", "defaultdict", "packed")},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,31 @@ class KeepsState(Samples):
         sample = super().__getitem__(index)
         scale = 1 + 0.01 * self.reads[0] + 0.1 * self.noise.random()
         return sample if self.kind == "tokens" else sample | {"x": sample["x"] * scale}
+
+
+class OpenFile(Samples):
+    """Reads its factors from one open file, which has been read already when workers start."""
+
+    def __init__(self, kind: str, count: int) -> None:
+        super().__init__(kind, count)
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115  as long as the data set
+        self.file.write(bytes(range(100, 100 + count)))
+        self.file.seek(0)
+        self[0]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = super().__getitem__(index)
+        self.file.seek(index)
+        return sample if self.kind == "tokens" else sample | {"x": sample["x"] * (self.file.read(1)[0] / 100)}
+
+
+class Fails(Samples):
+    """Has one sample that cannot be read."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if int(index) == 7:
+            raise OSError(5, "this sample is broken", "seven.jpg")
+        return super().__getitem__(index)
 
 
 class OpenedInWorker(Samples):

@@ -49,7 +49,7 @@ def _batches(case: Case) -> Case:
 
 
 def _model(case: Case) -> Case:
-    if case.model == "dropout" and case.processes > 1:
+    if case.model in ("dropout", "noisy") and case.processes > 1:
         case = replace(case, model="layernorm")  # each rank draws its own random numbers, in plain PyTorch too
     if case.model == "batchnorm1d" and case.tail == 1:
         case = replace(case, tail=2)  # PyTorch refuses one sample
@@ -61,7 +61,7 @@ def _model(case: Case) -> Case:
 def _optimizer(case: Case) -> Case:
     if case.model == "sparse" and case.optimizer not in SPARSE_OPTIMIZERS:
         case = replace(case, optimizer=SPARSE_OPTIMIZERS[len(case.optimizer) % 2])
-    if case.optimizer == "lbfgs" and case.model in ("gan", "frozen", "unfrozen_later", "dropout"):
+    if case.optimizer == "lbfgs" and case.model in ("gan", "frozen", "unfrozen_later", "dropout", "noisy"):
         case = replace(case, optimizer="adam")
     if case.optimizer == "lbfgs" and case.precision in ("bf16", "fp16"):
         case = replace(case, precision="fp32")  # its line of steps amplifies rounding without bound
@@ -85,8 +85,14 @@ def _loader(case: Case) -> Case:
         case = replace(case, loop="plain")  # shares of a skipped batch are never averaged
     if case.loop == "counted" and case.loader in (*STREAMS, "sampler_unsized"):
         case = replace(case, loop="plain")  # nothing to count
+    if case.loop == "keeps" and case.processes > 1:
+        case = replace(case, loop="plain")  # each keeps its part
+    if case.loop == "copies" and (case.processes > 1 or case.level == "max" or case.loader in OWN_WORKERS):
+        case = replace(case, loop="plain")  # a copy was not prepared: each process reads all of it, in its own batches
     if case.loop == "twice_at_once" and case.loader in (*STREAMS, *OWN_WORKERS):
         case = replace(case, loop="plain")  # PyTorch has one set of persistent workers
+    if case.loader == "fails" and (case.processes > 1 or case.loop == "peek" or case.level == "max"):
+        case = replace(case, loader="shuffled")  # a process would go on alone; where it fails, other batches do
     if case.loader in (*OWN_WORKERS, "keeps_state") and case.processes > 1:
         case = replace(case, loader="shuffled" if case.loader == "worker_init" else "generator")
     if case.loader in STREAMS and case.processes > 1 and case.num_workers:

@@ -56,7 +56,12 @@ class OwnLoader(DataLoader[Any]):
     """A subclass, which the runtime cannot know."""
 
 
-DATASETS: dict[str, type[data.Samples]] = {"worker_init": data.OpenedInWorker, "keeps_state": data.KeepsState}
+DATASETS: dict[str, type[data.Samples]] = {
+    "worker_init": data.OpenedInWorker,
+    "keeps_state": data.KeepsState,
+    "open_file": data.OpenFile,
+    "fails": data.Fails,
+}
 """Datasets of loaders that need their own."""
 
 

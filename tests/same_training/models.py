@@ -115,6 +115,7 @@ BUILDERS: dict[str, Any] = {
     "ema": _image,
     "maps": _maps,
     "conv3d": _volume,
+    "noisy": lambda: _image(nn.Dropout(0.2), nn.RReLU(), nn.Dropout2d(0.2)),
     "transposed": _transposed,
     "batchnorm1d": lambda: _vector(nn.BatchNorm1d(6), bias=False),
     "layernorm": lambda: _vector(nn.LayerNorm(6)),

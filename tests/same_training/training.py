@@ -103,7 +103,10 @@ class Training:
         loaders.next_epoch(case, self.loader, number)
         if case.loop == "peek" and self.side.rank == 0 and self.side.peeks:
             next(iter(self.loader))
-        for step, batch in enumerate(self._batches()):
+        kept = []
+        for step, batch in enumerate(self._until_it_fails()):
+            if case.loop == "keeps":
+                kept.append(data.parts(batch[0])[2])
             if case.loop == "break" and number == 0 and step == 2:
                 break
             try:
@@ -112,16 +115,26 @@ class Training:
                 self._clear()
             if case.loop.startswith("evaluate") and step == 1:
                 self._evaluate()
+        self.record.facts[f"kept in epoch {number}"] = [targets.tolist() for targets in kept]
         if case.schedule == "per_epoch":
             self._schedule()
         elif case.schedule == "plateau":
             self._schedule(self._evaluate())
+
+    def _until_it_fails(self) -> Iterator[tuple[Any, Any]]:
+        """Yield batches up to the one with a sample that cannot be read."""
+        try:
+            yield from self._batches()
+        except OSError as error:
+            self.record.facts[f"error {len(self.record.orders['train'])}"] = f"{error!r} {error.errno} {error.filename}"
 
     def _batches(self) -> Iterator[tuple[Any, Any]]:
         if self.case.loop == "twice_at_once":
             return zip(self.loader, self.loader, strict=False)
         if self.second is not None:
             return zip(self.loader, self.second, strict=False)
+        if self.case.loop == "copies":
+            return ((batch, None) for batch in copy.copy(self.loader))
         if self.case.loop == "reads_ahead":
             return ((batch, None) for batch in _read_ahead(self.loader))
         if self.case.loop == "counted":

@@ -68,6 +68,21 @@ def test_workers_read_from_positions_of_their_own(tmp_path: Path, flags: int) ->
     assert wrong == 0
 
 
+def test_a_descriptor_that_is_another_files_by_now_is_left_alone() -> None:
+    """A file that is closed while workers start gives its number to one of their pipes."""
+    with open(__file__) as file:
+        files = loader_workers.open_files()
+        number = file.fileno()
+    assert number in files
+    pipe = os.pipe()
+    assert number in pipe
+    loader_workers.Start(None, alone=False, files={number: files[number]})(0)
+    os.write(pipe[1], b"still a pipe")
+    assert os.read(pipe[0], 20) == b"still a pipe"
+    os.close(pipe[0])
+    os.close(pipe[1])
+
+
 def test_a_lock_taken_later_is_seen_when_workers_start(tmp_path: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
     loader = DataLoader(Samples(lambda _index: os.getpid()), 4)
