@@ -17,7 +17,7 @@ from autotune.probes.system import System
 from autotune.stats.proof import Round, compare
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.target import Script, Target
+from autotune.trial.target import Target
 from autotune.tuning.baseline import of_own_settings
 from autotune.tuning.events import Observer
 from autotune.tuning.machine import Neighbours, same_cpus
@@ -62,9 +62,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     patience = max(0.0, last - time.monotonic())
     with open_runner(target, inventory, 0, patience, observe) as runner, same_cpus(inventory):
         runner.deadline = last
-        script = isinstance(target, Script)
-        loading = "running the script until it trains" if script else "importing PyTorch and loading the task"
-        observe(stage=loading)
+        observe(stage=target.loading)
         facts = runner.describe(steps=False)
         bench = TrialBench(runner, baseline_settings(facts, inventory))
         parts = "the parts of a step, and the stack of the training process"

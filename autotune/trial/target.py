@@ -29,6 +29,7 @@ OPTIONAL = {
     "CURRENT": "CURRENT = dict(batch_size=64, num_workers=0)",
 }
 """The names of a task file, with lines that define them. A function must take as many parameters as there."""
+FUNCTIONS = tuple(name for name in (*REQUIRED, *OPTIONAL) if name != "CURRENT")
 PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Trials start with one thread, whatever the user has set."""
@@ -77,6 +78,7 @@ def compute_loss(model, batch):
 class TaskFile:
     """A file that satisfies the contract as far as syntax shows."""
 
+    loading = "loading the task"
     path: Path
 
     @property
@@ -195,6 +197,7 @@ class Script:
         options: of torchrun, as written, but for the number of processes.
     """
 
+    loading = "running the script until it trains"
     path: Path
     arguments: tuple[str, ...] = ()
     written: str = ""

@@ -89,7 +89,7 @@ def measure_claim(
     rounds: list[Round] = []
     longest, replicates = 0.0, 0
     with open_runner(target, inventory, 0, budget, observe) as runner, same_cpus(inventory):
-        observe(stage="loading the task", baseline=profile.baseline, unit=profile.target.unit)
+        observe(stage=target.loading, baseline=profile.baseline, unit=profile.target.unit)
         runner.warm()
         observe(stage="check")
         bench = TrialBench(runner, profile.baseline)

@@ -287,9 +287,9 @@ def _matrix_rates(job: _Job) -> dict[str, float]:
 
 def _probe_run(job: _Job) -> TaskFacts:
     """Load the task, or run the script until it trains, and return the facts of it. Trials can run from then on."""
-    runner, schedule, script = job.runner, job.schedule, job.runner.setup.script
-    job.observe(stage="loading the task" if script is None else "running the script until it trains")
-    patient = script is not None and job.options.budget is None
+    runner, schedule = job.runner, job.schedule
+    job.observe(stage=job.target.loading)
+    patient = runner.setup.script is not None and job.options.budget is None
     runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
     begun = time.monotonic()
     task = replace(runner.describe(), name=job.options.name or job.target.name)

@@ -39,6 +39,7 @@ from autotune.runtime.shards import shard
 from autotune.runtime.sharing import mover
 from autotune.trial.child.first_steps import norm
 from autotune.trial.messages import TaskContractError
+from autotune.trial.target import FUNCTIONS
 
 LOOKED_AT = 8
 """Samples whose size is read."""
@@ -60,8 +61,6 @@ UNFINISHED = "the step failed, or takes too long"
 UNCHECKED = "not checked whether the loss is a mean over samples, which several processes rely on: {}"
 
 Gradient = list[Tensor | None]
-FUNCTIONS = ("build_model", "build_dataset", "compute_loss", "build_optimizer", "collate_fn", "count_items")
-"""Of a task file."""
 
 
 @dataclass

@@ -22,6 +22,7 @@ from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
 from autotune.trial.messages import Without
+from autotune.trial.target import TaskFile
 from tests.doubles.inspections import facts, inspection
 from tests.doubles.results import inventory
 
@@ -81,7 +82,7 @@ class World:
             patch.setattr(module, name, fake)
 
     def diagnose(self, budget: float = 20.0) -> None:
-        diagnose(SimpleNamespace(path=Path("model.py")), budget, self.observe)  # type: ignore[arg-type]
+        diagnose(TaskFile(Path("model.py")), budget, self.observe)
 
     def takes(self, what: str, deadline: float) -> bool:
         """Let the time pass; False if the deadline came first."""
@@ -155,4 +156,4 @@ class TestBudget:
         world.diagnose()
         assert world.replicates == replicates
         assert world.stages[0][0] == 0.0
-        assert [words.split()[0] for _, words in world.stages] == ["probing", "importing", "the", "the"]
+        assert [words.split()[0] for _, words in world.stages] == ["probing", "loading", "the", "the"]
