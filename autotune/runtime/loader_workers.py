@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import math
 import os
 import pickle
 import resource
@@ -16,6 +17,7 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import pool
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -31,6 +33,7 @@ from autotune.runtime.served_loaders import WORKERS, Attributes, served
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
+with_traceback: Callable[..., Any] = pool.ExceptionWithTraceback  # type: ignore[attr-defined]
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
 DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
 STREAMS = 2
@@ -102,6 +105,7 @@ class Start:
         if self.alone:
             ForkingPickler.register(torch.UntypedStorage, _sent)
             replace(_utils.fetch._MapDatasetFetcher, "fetch", _guarded)
+            replace(_utils.fetch._IterableDatasetFetcher, "fetch", _passed_on)
         if self.users is not None:
             self.users(worker)
 
@@ -145,6 +149,13 @@ class Left:
         return pin_memory(batch, iterator._pin_memory_device) if iterator._pin_memory else batch
 
 
+@dataclass
+class Raised:
+    """What a stream raised in a worker: it ends there, as without workers."""
+
+    error: Any
+
+
 class _Pickled:
     """A batch that has been pickled already: what cannot be is found out before it is on its way."""
 
@@ -166,6 +177,23 @@ def _guarded(original: Method) -> Method:
             raise
         except BaseException:  # SystemExit, too: it ends the training process, not this one
             return Left(indices, state)
+
+    return fetch
+
+
+def _passed_on(original: Method) -> Method:
+    """Send what a stream raises as it is, and what is not sent as PyTorch does."""
+
+    def fetch(fetcher: Any, indices: Any) -> Any:
+        try:
+            return original(fetcher, indices)
+        except (KeyboardInterrupt, StopIteration):
+            raise
+        except BaseException as error:
+            try:
+                return _Pickled(Raised(with_traceback(error, error.__traceback__)))
+            except Exception:
+                raise error from None
 
     return fetch
 
@@ -211,20 +239,24 @@ def _is_scarce() -> bool:
 
 
 class LateIterator(_MultiProcessingDataLoaderIter):
-    """With workers, but reads its order from the first batch on, as without them.
+    """With workers, but reads its order from the first batch on and to its end when that is asked for, as without them.
 
     PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
-    would swap places with those of the order.
+    would swap places with those of the order. A sampler may draw some more at its end, which a loop need not reach.
     """
 
     _is_idle = False
+    _batches = math.inf
+    """Of the order, as far as is known."""
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._is_idle = True
+        with suppress(Exception):  # a sampler of the user's own
+            self._batches = len(self._index_sampler)
         super()._reset(loader, first_iter)
 
     def _try_put_index(self) -> None:
-        if not self._is_idle:
+        if not self._is_idle and self._send_idx < self._batches:
             super()._try_put_index()
 
     def _next_data(self) -> Any:
@@ -232,10 +264,14 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             self._is_idle = False
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
+        if self._rcvd_idx == self._send_idx:  # all that was read is used up
+            super()._try_put_index()
         return super()._next_data()  # type: ignore[no-untyped-call]
 
     def _process_data(self, data: Any, *worker: Any) -> Any:
         data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
+        if isinstance(data, Raised):
+            raise data.error
         return data.read(self) if isinstance(data, Left) else data
 
 
