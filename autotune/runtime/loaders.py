@@ -70,8 +70,6 @@ def workers_change(
         reason = "another number of workers would make other batches of an iterable dataset"
     if reason is None and settings.num_workers > 0 and loader.num_workers == 0 and method != "fork":
         reason = f"workers started by {method!r} would run the script's top level again"
-    if reason is None and settings.num_workers > 0 and multiprocessing.current_process().daemon:
-        reason = "a daemonic process cannot start workers"
     if reason is None and settings.num_workers == 0 and loader.persistent_workers:
         reason = PERSISTENT
     if reason is None and settings.num_workers > loader.num_workers:
