@@ -52,10 +52,12 @@ def _takes_any(layer: nn.Module) -> bool:
     return known and (weight is None or weight.is_contiguous())
 
 
-def _layers(sequence: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers of ``sequence``, those of plain sequences in it one by one."""
-    for layer in sequence.children():
-        yield from _layers(layer) if type(layer) is type(sequence) and _is_plain(layer) else (layer,)
+def _layers(sequence: nn.Sequential) -> Iterator[nn.Module]:
+    """Yield the layers of ``sequence`` as often as it calls them, those of plain sequences in it one by one."""
+    from torch import nn
+
+    for layer in sequence:
+        yield from _layers(layer) if type(layer) is nn.Sequential and _is_plain(layer) else (layer,)
 
 
 def laid_out(images: Tensor) -> Tensor:
@@ -94,13 +96,13 @@ def run(layers: Sequence[nn.Module], value: Any) -> Any:
     return laid_back(value) if nhwc else value
 
 
-def sequences(model: nn.Module) -> list[nn.Module]:
+def sequences(model: nn.Module) -> list[nn.Sequential]:
     """Return the outermost `torch.nn.Sequential` in ``model`` with a convolution that `run` calls in NHWC."""
     from torch import nn
 
     from autotune.knobs.model_call import compiled_by_user
 
-    def runs_in_nhwc(sequence: nn.Module) -> bool:
+    def runs_in_nhwc(sequence: nn.Sequential) -> bool:
         pairs = pairwise(_layers(sequence))
         return any(type(one) is nn.Conv2d and _takes_any(one) and _takes_any(after) for one, after in pairs)
 
@@ -109,7 +111,7 @@ def sequences(model: nn.Module) -> list[nn.Module]:
     return [each for each in every if each not in inside and runs_in_nhwc(each)]
 
 
-def _in_nhwc(sequence: nn.Module, call: Call) -> Call:
+def _in_nhwc(sequence: nn.Sequential, call: Call) -> Call:
     import torch
 
     def call_in_nhwc(*arguments: Any, **options: Any) -> Any:

@@ -22,7 +22,8 @@ def _num_workers(context: Context) -> Choices:
     most = min(budget, 32)
     if task.iterable:
         own = context.baseline.num_workers
-        return unless("more workers would make other batches of an iterable dataset", own, own + 1)
+        alike = (0, 1) if own < 2 else (own,)
+        return dict.fromkeys(alike) | {alike[-1] + 1: "more workers would make other batches of an iterable dataset"}
     return dict.fromkeys(sorted({0, *powers_of_two(most), *(most * quarters // 4 for quarters in (1, 2, 3, 4))}))
 
 

@@ -65,10 +65,18 @@ def compiled_by_user(model: nn.Module) -> bool:
     return by_user or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
 
 
-def half_attributes(model: nn.Module) -> list[str]:
-    """Return the names of tensors in half precision that modules of ``model`` keep beside parameters and buffers."""
-    found = ((f"{name}.{key}", value) for name, module in model.named_modules() for key, value in vars(module).items())
-    return [name.lstrip(".") for name, value in found if isinstance(value, Tensor) and value.dtype in HALF]
+def attributes_to_float32(model: nn.Module) -> list[str]:
+    """Convert tensors in half precision that modules of ``model`` keep beside parameters and buffers.
+
+    Returns their names.
+    """
+    names = []
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, Tensor) and value.dtype in HALF:
+                vars(module)[key] = value.float()
+                names.append(f"{name}.{key}".lstrip("."))
+    return names
 
 
 def to_float32(value: Any) -> Any:

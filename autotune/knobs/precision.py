@@ -193,7 +193,7 @@ class _Bf16(Precision):
         """
         from torch import nn
 
-        from autotune.knobs.model_call import HALF, Layered, compiled_by_user, half_attributes, to_float32
+        from autotune.knobs.model_call import HALF, Layered, attributes_to_float32, compiled_by_user, to_float32
 
         if self._off:
             return None
@@ -211,7 +211,7 @@ class _Bf16(Precision):
                 with self.autocast():
                     outputs = call(*arguments, **options)
                 if looks and model.training:
-                    looks, kept = False, ", ".join(half_attributes(model))
+                    looks, kept = False, ", ".join(attributes_to_float32(model))
                     if kept:
                         layered.read = lambda: f"the model keeps {kept}, which your code would find in {self.dtype}"
                         layered.undo()

@@ -9,19 +9,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import math
+import multiprocessing
 import os
 import pickle
 import resource
+import signal
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import pool, process
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
-from torch.utils.data import DataLoader, _utils, dataloader
+from torch.utils.data import DataLoader, IterableDataset, _utils, dataloader
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.change import Change, Method, replace
@@ -31,6 +35,8 @@ from autotune.runtime.served_loaders import WORKERS, Attributes, served
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
+children: set[Any] = process._children  # type: ignore[attr-defined]
+with_traceback: Callable[..., Any] = pool.ExceptionWithTraceback  # type: ignore[attr-defined]
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
 DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
 STREAMS = 2
@@ -40,6 +46,9 @@ BY_VALUE = 2**16
 lives."""
 MOST_MAPPED = 2**16
 """Pieces of shared memory that a process may hold, whatever its limit of descriptors (``vm.max_map_count``)."""
+PATIENCE, CHECKED_EVERY = 120.0, 5.0
+"""Seconds without a batch after which workers hang, and between two looks at whether they still run."""
+STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
 CONNECTED = "the data set holds an open {}, which workers would share"
 UNREADABLE = "this process has a file open that workers cannot open again"
@@ -58,6 +67,8 @@ def open_files() -> dict[int, tuple[int, os.stat_result]]:
 
 def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     """Return why workers that are forked now could not read on as this process does, or None."""
+    if multiprocessing.current_process().daemon:
+        return "a daemonic process cannot start workers"
     with suppress(OSError), open(LOCKS) as locks:
         if any(line.split()[1:5:3] == ["POSIX", str(os.getpid())] for line in locks):
             return LOCKED
@@ -100,8 +111,10 @@ class Start:
             if _is_of(fd, status):
                 _open_again(fd, position)
         if self.alone:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process alone is interrupted
             ForkingPickler.register(torch.UntypedStorage, _sent)
             replace(_utils.fetch._MapDatasetFetcher, "fetch", _guarded)
+            replace(_utils.fetch._IterableDatasetFetcher, "fetch", _passed_on)
         if self.users is not None:
             self.users(worker)
 
@@ -127,22 +140,31 @@ def _open_again(fd: int, position: int) -> None:
 
 @dataclass
 class Left:
-    """What a worker could not do: to read the batch of ``indices`` from the random numbers of ``state``."""
+    """What a worker could not do: to read the batch of ``indices``, from the random numbers of ``state`` if known."""
 
     indices: Any
-    state: bytes
+    state: bytes | None = None
 
     def read(self, iterator: Any) -> Any:
         """Read the batch in this process, as ``iterator`` without workers does."""
         names = ("_dataset_kind", "_dataset", "_auto_collation", "_collate_fn", "_drop_last")
         fetcher = create_fetcher(*(getattr(iterator, name) for name in names))
         before = random_state.read()
-        random_state.write(self.state)
+        if self.state is not None:
+            random_state.write(self.state)
         try:
             batch = fetcher.fetch(self.indices)
         finally:
-            random_state.write(before)
+            if self.state is not None:
+                random_state.write(before)
         return pin_memory(batch, iterator._pin_memory_device) if iterator._pin_memory else batch
+
+
+@dataclass
+class Raised:
+    """What a stream raised in a worker: it ends there, as without workers."""
+
+    error: Any
 
 
 class _Pickled:
@@ -162,17 +184,32 @@ def _guarded(original: Method) -> Method:
         state = random_state.read()
         try:
             return _Pickled(original(fetcher, indices))
-        except KeyboardInterrupt:
-            raise
         except BaseException:  # SystemExit, too: it ends the training process, not this one
             return Left(indices, state)
 
     return fetch
 
 
+def _passed_on(original: Method) -> Method:
+    """Send what a stream raises as it is, and what is not sent as PyTorch does."""
+
+    def fetch(fetcher: Any, indices: Any) -> Any:
+        try:
+            return original(fetcher, indices)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            try:
+                return _Pickled(Raised(with_traceback(error, error.__traceback__)))
+            except Exception:
+                raise error from None
+
+    return fetch
+
+
 def _sent(storage: torch.UntypedStorage) -> tuple[Any, ...]:
     """Reduce a small storage to its content, and a large one to shared memory, if there is enough."""
-    if storage.device.type == "cpu" and (storage.nbytes() <= BY_VALUE or _is_scarce()):
+    if storage.device.type == "cpu" and (storage.nbytes() <= BY_VALUE or _is_scarce(storage.nbytes())):
         return _of_bytes, (_as_bytes(storage).numpy().tobytes(),)
     rebuild, arguments = reduce_storage(storage)
     return _received, (rebuild, *arguments)
@@ -195,47 +232,91 @@ def _received(rebuild: Callable[..., torch.UntypedStorage], *arguments: Any) -> 
     return _as_bytes(storage).clone().untyped_storage() if _is_scarce() else storage
 
 
-def _is_scarce() -> bool:
-    """Return True if half of the descriptors or of the shared memory are taken."""
+def _is_scarce(more: int = 0) -> bool:
+    """Return True if half of the descriptors or of the shared memory are taken, with so many bytes ``more``."""
     lowest = os.open(os.devnull, os.O_RDONLY)  # descriptors are given from below
     os.close(lowest)
     if 2 * lowest > min(MOST_MAPPED, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
         return True
     with suppress(OSError):
         shared = os.statvfs(SHARED_MEMORY)
-        return 2 * shared.f_bavail < shared.f_blocks
+        return 2 * (shared.f_bavail - more / shared.f_frsize) < shared.f_blocks
     return False
 
 
 # In the training process ----------------------------------------------------------------------------------------------
 
 
+class Stalled(Exception):
+    """Workers have not sent a batch for long."""
+
+
 class LateIterator(_MultiProcessingDataLoaderIter):
-    """With workers, but reads its order from the first batch on, as without them.
+    """With workers, but reads its order from the first batch on and to its end when that is asked for, as without them.
 
     PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
-    would swap places with those of the order.
+    would swap places with those of the order. A sampler may draw some more at its end, which a loop need not reach.
     """
 
     _is_idle = False
+    _batches = math.inf
+    """Of the order, as far as is known."""
+    _silent = 0.0
+    """Seconds without a batch."""
+    _alone = False
+    on_stall: Callable[[], object] | None = None
+    """Called if workers hang: all that is left of the pass is read in this process then. None waits."""
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._is_idle = True
+        self._is_idle, self._asked = True, dict[int, Any]()
+        with suppress(Exception):  # a sampler of the user's own
+            self._batches = len(self._index_sampler)
         super()._reset(loader, first_iter)
 
     def _try_put_index(self) -> None:
-        if not self._is_idle:
+        if not self._is_idle and self._send_idx < self._batches:
             super()._try_put_index()
 
+    def _next_index(self) -> Any:
+        index = self._asked[self._send_idx] = super()._next_index()  # type: ignore[no-untyped-call]
+        return index
+
+    def _try_get_data(self, timeout: float = CHECKED_EVERY) -> Any:
+        found, data = super()._try_get_data(timeout)  # type: ignore[no-untyped-call]
+        self._silent = 0.0 if found else self._silent + timeout
+        if self._silent >= PATIENCE and self.on_stall is not None:
+            raise Stalled(self.on_stall)
+        return found, data
+
     def _next_data(self) -> Any:
+        number = self._rcvd_idx
+        self._asked.pop(number - 1, None)
+        if not self._alone:
+            try:
+                return self._workers_next()
+            except Stalled as stall:
+                self._shutdown_workers()
+                stall.args[0]()
+                self._alone = True
+        if number not in self._asked:
+            self._send_idx = number
+            self._next_index()
+        self._rcvd_idx += 1
+        return Left(self._asked[number]).read(self)
+
+    def _workers_next(self) -> Any:
         if self._is_idle:
             self._is_idle = False
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
+        if self._rcvd_idx == self._send_idx:  # all that was read is used up
+            super()._try_put_index()
         return super()._next_data()  # type: ignore[no-untyped-call]
 
     def _process_data(self, data: Any, *worker: Any) -> Any:
         data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
+        if isinstance(data, Raised):
+            raise data.error
         return data.read(self) if isinstance(data, Left) else data
 
 
@@ -254,6 +335,7 @@ class Workers(Change):
     def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
         self._users, self._note = loader.num_workers, note
         self._why_not: str | None = None
+        self._stall: str | None = None
         self.attributes = Attributes(loader, attributes)
         restore = contextlib.ExitStack()
         restore.callback(self.attributes.undo)
@@ -270,10 +352,20 @@ class Workers(Change):
         ready, files = object.__new__(type(loader)), open_files()
         own = vars(ready)
         own.update(vars(loader))
-        self._why_not = why_not_shared(loader, files)
+        self._why_not = self._stall or why_not_shared(loader, files)
         if self._why_not is not None:
             self._note(self._why_not)
             self.attributes.put_back(own)
             return DataLoader._get_iterator(ready)
         own["worker_init_fn"] = Start(loader.worker_init_fn, self._users == 0, files)
-        return LateIterator(ready) if self._users == 0 else DataLoader._get_iterator(ready)
+        if self._users > 0:
+            return DataLoader._get_iterator(ready)
+        iterator = LateIterator(ready)
+        if not isinstance(loader.dataset, IterableDataset):
+            iterator.on_stall = self._stalled
+        children.difference_update(iterator._workers)  # the script's own waits and forks know nothing of them
+        return iterator
+
+    def _stalled(self) -> None:
+        self._stall = STALLED.format(PATIENCE)
+        self._note(self._stall)

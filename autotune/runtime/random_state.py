@@ -6,6 +6,8 @@ import pickle
 import random
 import sys
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -30,6 +32,21 @@ def write(state: bytes, generator: torch.Generator | None = None) -> None:
         numpy.random.set_state(arrays)
     if generator is not None and own is not None:
         generator.set_state(torch.from_numpy(own.copy()))
+
+
+def of(source: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """Return what reads and what writes the state of a ``source`` of random numbers; None if it is none."""
+    if isinstance(source, torch.Generator):
+        return source.get_state, source.set_state
+    if isinstance(source, random.Random):
+        return source.getstate, source.setstate
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(source, numpy.random.RandomState):
+        return source.get_state, source.set_state
+    if numpy is not None and isinstance(source, numpy.random.Generator):
+        bits = source.bit_generator
+        return lambda: bits.state, lambda state: setattr(bits, "state", state)
+    return None
 
 
 class OwnNumbers:

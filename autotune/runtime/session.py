@@ -92,7 +92,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(), Progress()
         self._trained_on: tuple[DataLoader[Any], int | None] | None = None
-        self._loaders: list[DataLoader[Any]] = []
+        self._prepared: dict[int, tuple[Any, list[Change]]] = {}
+        """Each item, and what was changed for it."""
+        self._changes: list[Change] | None = None
+        """Of the item that is being prepared."""
         self._in_force: dict[str, list[Change]] = {}
         self._restore = contextlib.ExitStack()
         self._training = Training(self.device, own_affinity(os.environ))
@@ -134,9 +137,15 @@ class Session(contextlib.AbstractContextManager["Session"]):
     def keep(self, knob: str, change: Change | None) -> None:
         """Remember a change, to be undone at the end; note why it did not take effect."""
         if change is not None:
-            self._restore.callback(change.undo)
+            self._undo_later(change)
             self._in_force.setdefault(knob, []).append(change)
             self._notes.not_applied(knob, change.why_not())
+
+    def _undo_later(self, change: Change) -> None:
+        if self._changes is None:
+            self._restore.callback(change.undo)
+        else:
+            self._changes.append(change)
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -256,7 +265,22 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     def close(self) -> None:
         """Leave the process group and put everything back that was changed. Random numbers are never touched."""
+        for _item, changes in self._prepared.values():
+            for change in changes:
+                self._restore.callback(change.undo)
+        self._prepared.clear()
         self._restore.close()
+
+    def release(self, item: Any) -> None:
+        """Put back what was changed for ``item``, and hold it no longer; nothing if it is not prepared."""
+        _item, changes = self._prepared.pop(id(item), (None, []))
+        for change in reversed(changes):
+            change.undo()
+        gone = set(map(id, changes))
+        for known in self._in_force.values():
+            known[:] = [change for change in known if id(change) not in gone]
+        self.models[:] = [model for model in self.models if model is not item]
+        self.optimizers[:] = [optimizer for optimizer in self.optimizers if optimizer is not item]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None = None, *_traceback: object
@@ -291,24 +315,28 @@ class Session(contextlib.AbstractContextManager["Session"]):
     # How things are prepared ----------------------------------------------------------------------------------------
 
     def _prepare(self, item: Any) -> None:
-        if any(item is known for known in (*self.models, *self.optimizers, *self._loaders)):
+        if id(item) in self._prepared:
             return
-        if isinstance(item, nn.Module):
-            self.models.append(item)
-            self._model(item)
-        elif isinstance(item, Optimizer):
-            self.optimizers.append(item)
-            self._optimizer(item)
-        else:
-            self._loaders.append(item)
-            self._loader(item)
+        self._changes = []
+        self._prepared[id(item)] = item, self._changes
+        try:
+            if isinstance(item, nn.Module):
+                self.models.append(item)
+                self._model(item)
+            elif isinstance(item, Optimizer):
+                self.optimizers.append(item)
+                self._optimizer(item)
+            else:
+                self._loader(item)
+        finally:
+            self._changes = None
 
     def _model(self, model: nn.Module) -> None:
         if self._moves:
             model.to(self.device)
         self._change("models", fingerprints.of_model, "on_model", model)
         if self.sync is not None:
-            self._restore.callback(self.sync.model(model).undo)
+            self._undo_later(self.sync.model(model))
             if any(isinstance(module, _BatchNorm) for module in model.modules()):
                 self._notes.add("BatchNorm normalises over each process's share of a batch")
 
@@ -317,7 +345,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             return  # a wrapper of the user's that is an optimizer in name only
         self._change("optimizers", fingerprints.of_optimizer, "on_optimizer", optimizer)
         if self.sync is not None:
-            self._restore.callback(self.sync.optimizer(optimizer).undo)
+            self._undo_later(self.sync.optimizer(optimizer))
 
     def _change(self, kind: str, fingerprint: Callable[[Any], str], hook: str, item: Any) -> None:
         """Let each knob change ``item``, if tuning has compared one like it."""
@@ -347,7 +375,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             if any(knob.on_loader is not None for knob in self._knobs):
                 self._workers(loader, self.settings)
         if self._moves:
-            self._restore.callback(self._sharing.serve(loader, first).undo)
+            self._undo_later(self._sharing.serve(loader, first))
 
     def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader the workers of ``settings``, if tuning has compared one like it."""

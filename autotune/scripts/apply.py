@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 ALWAYS = {"threads", "interop_threads"}
 """Trials are forked from a process of one thread: these are applied even if the script's own are the same."""
+LATE_PASSES, LATE_STEPS = 2, 200
+"""A loader or optimizer that was not used for so many passes or steps of others is put back and forgotten if a new one
+comes: a script may build them anew for each epoch or fold, and drop them."""
 LOG = logging.getLogger("autotune")
 
 
@@ -116,6 +119,32 @@ class Order:
         return frozenset(self.settings.difference(self.baseline))
 
 
+class LatelyUsed:
+    """Items in the order of their last use.
+
+    Args:
+        uses: of all of them, after which one that was not among them is late.
+    """
+
+    def __init__(self, uses: int) -> None:
+        self._uses, self._count = uses, 0
+        self._last: dict[int, tuple[Any, int]] = {}
+
+    def adds(self, item: Any) -> bool:
+        """Note a use of ``item``. Return True if it is new."""
+        self._count += 1
+        known = self._last.pop(id(item), None)
+        self._last[id(item)] = item, self._count  # held, so that its number is not given to another
+        return known is None
+
+    def late(self) -> list[Any]:
+        """Forget items that were not used lately, and return them."""
+        late = [item for item, last in self._last.values() if last < self._count - self._uses]
+        for item in late:
+            del self._last[id(item)]
+        return late
+
+
 class Applied:
     """An order in force.
 
@@ -145,7 +174,7 @@ class Applied:
         self._resized: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._undo: list[Callable[[], object]] = []
         self._hook: Any = None
-        self._known: dict[int, Any] = {}
+        self._loaders, self._optimizers = LatelyUsed(LATE_PASSES), LatelyUsed(LATE_STEPS)
         self._stepping = self._is_over = self._is_beside_tuned = False
 
     def install(self) -> None:
@@ -184,23 +213,31 @@ class Applied:
         """Change a loader that the script is about to train on."""
         import torch
 
-        if torch.is_grad_enabled() and self._is_new(loader):
+        if torch.is_grad_enabled() and not self._is_over and self._loaders.adds(loader):
+            for late in self._loaders.late():
+                self._safely(partial(self.session.release, late))
             self._safely(lambda: self._prepare_loader(loader))
 
     def before_step(self, optimizer: Optimizer, *_: object) -> None:
         """Change an optimizer that is about to make its first step, and the models that it trains."""
-        if self._is_new(optimizer):
+        if not self._is_over and self._optimizers.adds(optimizer):
             self._stepping = True
             try:
+                self._safely(self._release_late)
                 self._safely(lambda: self.session.prepare(*self._models_of(optimizer), optimizer))
             finally:
                 self._stepping = False
 
-    def _is_new(self, item: Any) -> bool:
-        if self._is_over or id(item) in self._known:
-            return False
-        self._known[id(item)] = item  # held, so that its number is not given to another
-        return True
+    def _release_late(self) -> None:
+        """Hold optimizers that have not stepped lately no longer, nor models that no other trains: the script may have
+        dropped them. What is used again is prepared again."""
+        late = self._optimizers.late()
+        for optimizer in late:
+            self.session.release(optimizer)
+        held = set(map(id, parameters_of(*self.session.optimizers)))
+        for model in [*self.session.models] if late else ():
+            if not any(id(parameter) in held for parameter in model.parameters()):
+                self.session.release(model)
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> None:
         shared = self.order.shared_batch

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import multiprocessing.process
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ NAMES = {
     "torch.nn.modules.dropout": "_DropoutNd",
     "torch.nn.modules.module": "_has_any_global_hook",
     "torch.utils.data.dataloader": "_DatasetKind _MultiProcessingDataLoaderIter _SingleProcessDataLoaderIter",
-    "torch.utils.data._utils.fetch": "_MapDatasetFetcher",
+    "torch.utils.data._utils.fetch": "_MapDatasetFetcher _IterableDatasetFetcher",
 }
 ATTRIBUTES: dict[str, Any] = {
     "_call_impl _modules _compiled_call_impl": lambda: nn.Linear(1, 1),
@@ -50,7 +51,9 @@ ATTRIBUTES: dict[str, Any] = {
     "_backward_hooks _post_accumulate_grad_hooks": lambda: torch.ones(1, requires_grad=True),
     "_iterator _get_iterator _index_sampler _DataLoader__multiprocessing_context": lambda: DataLoader([1]),
     "_sampler_iter _prefetch_factor _num_workers _reset _try_put_index _next_data": lambda: workers(),
-    "_pin_memory _pin_memory_device": lambda: workers(),
+    "_pin_memory _pin_memory_device _workers _next_index _send_idx _rcvd_idx _try_get_data": lambda: workers(),
+    "_shutdown_workers": lambda: workers(),
+    "_children": lambda: multiprocessing.process,
 }
 """Of objects, which these functions make."""
 

@@ -34,7 +34,8 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
 from autotune.runtime.digests import Walk, digest
-from autotune.trial.child.beside import state_of
+from autotune.runtime.fingerprints import objects
+from autotune.trial.child.beside import LARGEST, state_of
 
 LEAST_STEPS, MOST_STEPS = 16, 64
 MOST_SECONDS = 2.0
@@ -56,7 +57,8 @@ SEEDS = "your data set seeds the random numbers of its process"
 LOGS = "your data set logs or warns, which nobody would see from a worker"
 BESIDE = "reading samples changes {}, which nobody would see from a worker"
 LOOKS = 3
-"""Batches whose reading is looked at for what it changes beside."""
+"""Batches whose reading is looked at for what it changes beside, and in what state it leaves the order."""
+AHEAD = "the order of your data is drawn while it is read, and loader workers would draw it earlier"
 OBJECTS = "batches hold objects that are not the same object when they come from a worker"
 NOTED = (
     (torch, "manual_seed", SEEDS),
@@ -79,6 +81,7 @@ class Recording:
         weights: digest of parameters and buffers at the end.
         values: some elements of each parameter, before and after.
         random: digest of the random numbers' states when the last batch came, by source.
+        order: digests of what samplers hold and of their random numbers, after the first batches and at the end.
         dataset: digest of what the data set holds at the end.
         rereads: False if the first batch, read again at the end, is another one.
         does: what reading samples does to this process beside reading.
@@ -92,6 +95,7 @@ class Recording:
     weights: str = ""
     values: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
     dataset: str = ""
     rereads: bool = True
     does: str = ""
@@ -110,17 +114,17 @@ class Recorder:
     Args:
         optimizers: returns those that are trained with.
         buffers: returns the model's.
-        dataset: returns what is read; None if it is not known.
+        loader: returns the one that is trained on; None if it is not known.
     """
 
     def __init__(
         self,
         optimizers: Callable[[], list[Optimizer]],
         buffers: Callable[[], Iterable[Tensor]],
-        dataset: Callable[[], Any],
+        loader: Callable[[], Any],
     ) -> None:
         self.found = Recording()
-        self._optimizers, self._buffers, self._dataset = optimizers, buffers, dataset
+        self._optimizers, self._buffers, self._loader = optimizers, buffers, loader
         self._before: dict[int, Tensor] = {}
         self._first: tuple[Any, Any, str] | None = None
         self._stack = contextlib.ExitStack()
@@ -139,6 +143,8 @@ class Recorder:
         walk = Walk(batch)
         self.found.batches.append(walk.digest)
         self.found.random = _random_states()
+        if len(self.found.batches) <= LOOKS:
+            self.found.order.append(_order(self._loader()))
         self.found.objects = self.found.objects or walk.objects
 
     def records_loss(self, loss: Tensor | None) -> None:
@@ -206,7 +212,10 @@ class Recorder:
         known = [p for p in parameters if id(p) in self._before][:MOST_TENSORS]
         found.values = [(self._before[id(p)], _some(p)) for p in known]
         found.random = found.random or _random_states()
-        found.dataset = digest(self._dataset(), largest=MOST_BYTES)  # larger arrays are compared by reading again
+        loader = self._loader()
+        found.order.append(_order(loader))
+        # Larger arrays are compared by reading again.
+        found.dataset = digest(getattr(loader, "dataset", None), largest=MOST_BYTES)
         return found
 
 
@@ -228,6 +237,13 @@ def _random_states() -> dict[str, str]:
     """Return a digest of each source's state."""
     states = pickle.loads(random_state.read())
     return {name: digest(state) for name, state in zip(("torch", "random", "numpy"), states, strict=False)}
+
+
+def _order(loader: Any) -> str:
+    """Return a digest of what decides about the order of the data."""
+    parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler", "generator")]
+    sources = filter(None, map(random_state.of, objects(parts)))
+    return digest([*parts, *(read() for read, _write in sources)], LARGEST)
 
 
 def _some(parameter: Tensor) -> Tensor:
@@ -333,6 +349,8 @@ def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Itera
     odd = next((number for number, (one, other) in enumerate(steps) if one != other), None)
     if odd is not None:
         yield "batches", f"batch {odd + 1} holds other data"
+    if theirs.order != ours.order:
+        yield "batches", AHEAD
 
 
 def _random(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime import random_state
+from autotune.runtime.fingerprints import objects
 
 SHARE = 0.25
 """Of the free memory, that a snapshot may take."""
@@ -30,15 +31,15 @@ class Snapshot:
         tensors: each parameter and buffer, with a copy.
         optimizers: each with copies of its state and of its groups' options.
         others: schedules and gradient scalers, with their state dicts.
-        numbers: of PyTorch, NumPy and Python, and of the loader's own generator.
-        generator: that generator.
+        numbers: of PyTorch, NumPy and Python.
+        sources: what writes the state of each other source of random numbers that the order of the data comes from.
     """
 
     tensors: list[tuple[Tensor, Tensor]]
     optimizers: list[tuple[Optimizer, dict[Any, Any], list[dict[str, Any]]]]
     others: list[tuple[Any, dict[str, Any]]]
     numbers: bytes
-    generator: torch.Generator | None = None
+    sources: list[tuple[Callable[[Any], Any], Any]]
 
     @classmethod
     def take(cls, optimizers: Iterable[Optimizer], buffers: Iterable[Tensor], loader: Any) -> Snapshot | None:
@@ -47,14 +48,15 @@ class Snapshot:
         held = [*parameters_of(*trained), *buffers]
         if sum(tensor.nbytes for tensor in held) > SHARE * psutil.virtual_memory().available:
             return None
-        generator = getattr(loader, "generator", None) or getattr(getattr(loader, "sampler", None), "generator", None)
+        order = [getattr(loader, name, None) for name in ("batch_sampler", "sampler", "generator")]
+        sources = filter(None, map(random_state.of, objects(order)))
         steppers = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler | GradScaler)]
         return cls(
             [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in held],
             [(each, _state(each.state), _options(each)) for each in trained],
             [(each, copy.deepcopy(each.state_dict())) for each in steppers],
-            random_state.read(generator),
-            generator,
+            random_state.read(),
+            [(write, read()) for read, write in sources],
         )
 
     def restore(self) -> None:
@@ -70,7 +72,9 @@ class Snapshot:
                 group.update(copy.deepcopy(values))
         for stepper, values in self.others:
             stepper.load_state_dict(copy.deepcopy(values))
-        random_state.write(self.numbers, self.generator)
+        random_state.write(self.numbers)
+        for write, source in self.sources:
+            write(source)
 
 
 def _state(state: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -56,6 +56,17 @@ def test_layers_run_in_nhwc_and_nothing_else_does() -> None:
     assert not any(layouts.seen)
 
 
+def test_layers_that_are_called_twice_are_called_twice() -> None:
+    torch.manual_seed(0)
+    shared = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Tanh())
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), shared[1], shared, shared, nn.Flatten())
+    expected = model(IMAGES)
+    with Session(quiet(channels_last=True), device="cpu") as session, Layouts() as layouts:
+        session.prepare(model)
+        torch.testing.assert_close(model(IMAGES), expected)
+    assert layouts.seen == [True] * 3
+
+
 def test_one_channel_is_both_layouts_and_is_not_copied() -> None:
     model, images = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()), torch.rand(2, 1, 8, 8)
     with Session(quiet(channels_last=True), device="cpu") as session, Layouts() as layouts:

@@ -17,7 +17,7 @@ import socket
 import sqlite3
 import tempfile
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
     Dataset,
-    SequentialSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
     SubsetRandomSampler,
     TensorDataset,
     get_worker_info,
@@ -429,10 +430,6 @@ def test_a_writable_memory_map_is_not_written_to(tmp_path: Path) -> None:
 # Left alone -----------------------------------------------------------------------------------------------------------
 
 
-class Unsettled(BatchSampler):
-    """A user's own."""
-
-
 class OwnLoader(DataLoader[Any]):
     """A user's subclass that iterates in its own way."""
 
@@ -478,14 +475,6 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "TorchScript of images": ("layout", lambda: torch.jit.script(nn.Conv2d(3, 4, 3)), "compiles its model itself"),
     "own compile": ("compile", compiled, "compiles its model itself"),
     "TorchScript": ("compile", lambda: torch.jit.script(small()), "compiles its model itself"),
-    "own generator": ("workers", lambda: DataLoader(Numbers(), generator=torch.Generator()), "generator of your own"),
-    "own sampler": ("workers", lambda: DataLoader(Numbers(), sampler=SubsetRandomSampler([1])), "SubsetRandomSampler"),
-    "own batches": (
-        "workers",
-        lambda: DataLoader(Numbers(), batch_sampler=Unsettled(SequentialSampler(Numbers()), 2, False)),
-        "Unsettled decides",
-    ),
-    "no batches": ("workers", lambda: DataLoader(Numbers(), batch_size=None), "NoneType decides"),
     "own loader": ("workers", lambda: OwnLoader(Numbers()), "OwnLoader iterates in its own way"),
     "running workers": ("ahead", started, "its workers run already"),
     "socket": ("workers", lambda: DataLoader(Opened([{"server": socket.socket()}])), "holds an open socket"),
@@ -642,7 +631,7 @@ def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, writ
     with Session(quiet(num_workers=wanted), device="cpu") as session:
         session.prepare(loader)
         assert loader.num_workers == wanted
-        with Recorder(list, list, lambda: loader.dataset) as recorder:
+        with Recorder(list, list, lambda: loader) as recorder:
             for _ in range(2):
                 for batch in loader:
                     recorder.takes(batch)
@@ -674,6 +663,108 @@ def test_a_loop_that_writes_into_its_batches_is_seen() -> None:
 def test_a_data_set_that_only_reads_is_the_same(own: int, wanted: int) -> None:
     theirs, ours = first_steps(plain, own, own), first_steps(plain, own, wanted)
     assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted)) == []
+
+
+class Lazily(Sampler[int]):
+    """Draws each index when it is asked for."""
+
+    def __init__(self) -> None:
+        self.numbers = random.Random(1)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(8):
+            yield self.numbers.randrange(8)
+
+
+class ByLength(Sampler[list[int]]):
+    """Batches that are made when a pass begins."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = torch.randperm(8).tolist()
+        yield from (sorted(order[first : first + 2]) for first in range(0, 8, 2))
+
+
+class Streamed(IterableDataset[int]):
+    """Numbers; those of the next pass follow on if it ``goes_on``. One cannot be read."""
+
+    def __init__(self, *, goes_on: bool = False, fails: int = -1) -> None:
+        self.goes_on, self.fails, self.first = goes_on, fails, 0
+
+    def __iter__(self) -> Iterator[int]:
+        first = self.first
+        self.first += 8 * self.goes_on
+        for number in range(first, first + 8):
+            if number == self.fails:
+                raise OSError(5, "this one is broken", "five.jpg")
+            yield number
+
+
+def replaced(generator: torch.Generator | None) -> RandomSampler:
+    return RandomSampler(range(8), replacement=True, num_samples=128, generator=generator)  # 32 at a time
+
+
+EIGHT = list(range(8))
+ORDERS: dict[str, tuple[Callable[[torch.Generator], Any], bool]] = {
+    "own generator": (
+        lambda own: {"dataset": EIGHT, "batch_size": 2, "shuffle": True, "generator": own},
+        True,
+    ),
+    "subset": (lambda _own: {"dataset": EIGHT, "sampler": SubsetRandomSampler(range(8))}, True),
+    "own batches": (lambda _own: {"dataset": EIGHT, "batch_sampler": ByLength()}, True),
+    "no batches": (
+        lambda own: {"dataset": EIGHT, "batch_size": None, "shuffle": True, "generator": own},
+        True,
+    ),
+    "stream": (lambda _own: {"dataset": Streamed(), "batch_size": 2}, True),
+    "drawn on the way": (lambda own: {"dataset": EIGHT, "batch_size": 16, "sampler": replaced(own)}, False),
+    "own numbers": (lambda _own: {"dataset": EIGHT, "sampler": Lazily()}, False),
+    "stream that goes on": (lambda _own: {"dataset": Streamed(goes_on=True), "batch_size": 2}, False),
+}
+
+
+def orders(make: Callable[[torch.Generator], Any], workers: int, passes: int) -> tuple[Recording, list[Any]]:
+    """Record passes of which each stops at its fourth batch, while the loop draws from the generator, too."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(**make(generator))
+    seen = []
+    with Session(quiet(num_workers=workers), device="cpu") as session:
+        session.prepare(loader)
+        assert loader.num_workers == workers
+        with Recorder(list, list, lambda: loader) as recorder:
+            for _ in range(passes):
+                for _number, batch in zip(range(4), loader, strict=False):
+                    recorder.takes(batch)
+                    seen.append((batch, torch.rand(2, generator=generator), torch.rand(2)))
+            return recorder.finish(), seen
+
+
+@pytest.mark.parametrize(("make", "same"), ORDERS.values(), ids=ORDERS)
+def test_an_order_is_kept_or_seen_to_differ(make: Callable[[torch.Generator], Any], same: bool) -> None:
+    (theirs, batches), (ours, others) = (orders(make, workers, 3) for workers in (0, 1))
+    found = differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
+    assert (found == []) == same, found
+    assert (digest(batches) == digest(others)) >= same
+
+
+def test_what_a_stream_raises_is_raised_as_without_workers() -> None:
+    seen: list[Any] = []
+    for workers in (0, 1):
+        loader = DataLoader(Streamed(fails=5), batch_size=2)
+        with Session(quiet(num_workers=workers), device="cpu") as session:
+            session.prepare(loader)
+            passing = iter(loader)
+            numbers = [next(passing).tolist(), next(passing).tolist()]
+            with pytest.raises(OSError, match="this one is broken") as caught:
+                next(passing)
+            seen.append((numbers, str(caught.value), caught.value.errno, list(passing)))
+    assert seen[0] == seen[1]
 
 
 # Data of several processes --------------------------------------------------------------------------------------------

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
+import multiprocessing.util
 import os
 import resource
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +120,12 @@ def exits(index: int) -> Any:
     return sys.exit(3) if index == 5 else index
 
 
+def interrupted(index: int) -> Any:
+    if index == 5:
+        raise KeyboardInterrupt
+    return index
+
+
 def local_class(index: int) -> Any:
     class Local(Exception):
         """Cannot be pickled."""
@@ -142,7 +151,7 @@ def _pass(loader: Any) -> Iterator[Any]:
             yield type(error).__qualname__, str(error), facts
 
 
-@pytest.mark.parametrize("read", [missing, odd, exits, local_class, unpicklable])
+@pytest.mark.parametrize("read", [missing, odd, exits, interrupted, local_class, unpicklable])
 def test_what_a_worker_cannot_do_ends_as_without_workers(read: Callable[[int], Any]) -> None:
     loader = DataLoader(Samples(read), 2, collate_fn=list)
     torch.manual_seed(3)
@@ -169,6 +178,56 @@ def test_batches_that_are_kept_do_not_use_up_descriptors(size: Callable[[int], i
             assert len(os.listdir("/proc/self/fd")) < used + 80
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
     assert [int(sample[-1]) for sample in kept] == list(range(160))
+
+
+def test_a_pass_goes_on_without_workers_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that another thread holds while they are forked is never released for them."""
+    monkeypatch.setattr(loader_workers, "PATIENCE", 0.2)
+    monkeypatch.setattr(loader_workers.LateIterator._try_get_data, "__defaults__", (0.1,))
+    lock, free = threading.Lock(), threading.Event()
+
+    def read(index: int) -> int:
+        if index >= 8:
+            with lock:
+                return index
+        return index
+
+    loader = DataLoader(Samples(read, 16), 2)
+    with Session(quiet(num_workers=2), device="cpu") as session:
+        session.prepare(loader)
+        held = threading.Thread(target=lambda: (lock.acquire(), free.wait(), lock.release()), daemon=True)
+        held.start()
+        passing = iter(loader)
+        first = next(passing)
+        free.set()
+        held.join()
+        assert torch.cat([first, *passing]).tolist() == list(range(16))
+        assert torch.cat(list(loader)).tolist() == list(range(16)), "the next pass"
+        assert "have sent no batch" in dict(session.not_applied)["num_workers"]
+
+
+def test_workers_are_no_children_of_the_scripts() -> None:
+    """It may wait for its children, and a fork of it may end while others train on."""
+    loader = DataLoader(Samples(lambda index: index), 2)
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        passing = iter(loader)
+        next(passing)
+        assert multiprocessing.active_children() == []
+        if (child := os.fork()) == 0:
+            multiprocessing.util._exit_function()  # as sys.exit does
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert len(list(passing)) == 3
+
+
+def test_a_daemonic_process_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(Samples(lambda _index: os.getpid()), 2)
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+        assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
+        assert "daemonic" in dict(session.not_applied)["num_workers"]
 
 
 def test_copies_and_own_settings_are_the_users() -> None:

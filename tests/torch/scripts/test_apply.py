@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
 from autotune.runtime.session import OTHER, Session
+from autotune.scripts import apply
 from autotune.scripts.apply import Applied, Order, SharedBatch
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import quiet
@@ -103,6 +106,28 @@ def test_a_plain_script_trains_the_same(begin: Begin, changes: dict[str, Any], t
     assert (loader.num_workers, valid.num_workers) == (changes.get("num_workers", 0), 0)
     assert bool(optimizer._optimizer_step_pre_hooks) is ("optimizer_impl" in changes)
     assert (net in applied.session.models) is ("precision" in changes)
+
+
+def test_what_a_script_drops_is_not_held(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains another model on other data in each fold; the first comes back, and has the settings again."""
+    monkeypatch.setattr(apply, "LATE_STEPS", 5)
+    applied = begin(num_workers=1, optimizer_impl="fused", precision="bf16")
+    first, folds = list[Any](), list[list[weakref.ref[Any]]]()
+    train(seen=first)
+    for _ in range(5):
+        seen = list[Any]()
+        train(seen=seen)
+        folds.append([weakref.ref(each) for each in seen])
+        del seen
+    gc.collect()
+    assert [[each() is None for each in fold] for fold in folds[:3]] == 3 * [[True] * 4]
+    net, optimizer, loader, _valid = first
+    assert "fused" not in optimizer.param_groups[0] or not optimizer.param_groups[0]["fused"]
+    for inputs, targets in loader:
+        nn.functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+    assert (optimizer.param_groups[0]["fused"], loader.num_workers, net in applied.session.models) == (True, 1, True)
+    assert applied.session.not_applied == ()
 
 
 @pytest.mark.parametrize("name", ["process-wide", "fused", "workers", "bf16"])
