@@ -118,6 +118,8 @@ class TrialReport:
     error_type: str | None = None
     """Its class; empty if ``error`` is a sentence of ours, to which a class and a traceback would add nothing."""
     traceback: str = ""
+    over: bool = False
+    """The script came to its own end."""
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)`` for everything asked that did not take effect."""
     differences: tuple[tuple[str, str], ...] | None = None
@@ -174,10 +176,16 @@ class TaskContractError(TypeError):
     """In a trial: the task file's functions do not keep the contract. Its text needs no traceback."""
 
 
+class ScriptOver(Exception):
+    """In a trial: the script has come to its own end in the middle of a block."""
+
+
 def error_report(error: BaseException) -> TrialReport:
     """Return the report of an exception; its traceback starts at the user's first frame."""
     if isinstance(error, TaskContractError):
         return TrialReport(error=str(error), error_type="")
+    if isinstance(error, ScriptOver):
+        return TrialReport(error=str(error), error_type="", over=True)
     kind = type(error)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     return TrialReport(error=str(error), error_type=name, traceback=user_traceback(error))

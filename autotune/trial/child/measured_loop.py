@@ -40,17 +40,13 @@ from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
 from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.child.task import batch_length
-from autotune.trial.messages import CHECK_STEPS, TrialReport, TrialSpec, UnixConnection, Without
+from autotune.trial.messages import CHECK_STEPS, ScriptOver, TrialReport, TrialSpec, UnixConnection, Without
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
 LIFE_SIGN_SECONDS = 0.5
 NOT_KEPT = "there is too little memory to keep the state of the first step"
-
-
-class ScriptOver(Exception):
-    """The script has come to its end in the middle of a block."""
 
 
 class CpuContention:

@@ -38,10 +38,10 @@ from autotune.stats.measurement import (
 )
 from autotune.stats.outcome import Completed
 from autotune.trial.child import first_steps
-from autotune.trial.child.measured_loop import MeasuredLoop, ScriptOver, Steps
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.child.task import batch_length
-from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, TrialReport, TrialSpec, error_report
+from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, ScriptOver, TrialReport, TrialSpec, error_report
 from autotune.trial.parent.judge import check_losses
 
 BLOCK_SECONDS = 0.04

@@ -29,13 +29,13 @@ from autotune.scripts.entry import as_main
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
-from autotune.trial.child.measured_loop import MeasuredLoop, ScriptOver, Steps, Tuner
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps, Tuner
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.probe_run import is_training, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation, isolate
-from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report
+from autotune.trial.messages import Resume, ScriptOver, TrialReport, TrialSpec, error_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -294,7 +294,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         except StopIteration as end:
             report, code = end.value, 0
         except BaseException as error:
-            short = RuntimeError(TOO_SHORT.format(self.made))
+            short = ScriptOver(TOO_SHORT.format(self.made))
             report, code = error_report(short if isinstance(error, ScriptOver) else error), 1
         self.tuner.report(report)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed

@@ -45,10 +45,11 @@ class LiveTrials:
     Args:
         start: starts a training with settings, warm and paused; one that ended did not start.
         own: the user's settings.
+        deadline: returns the end of the budget.
     """
 
-    def __init__(self, start: Callable[[Settings], RunningTrial], own: Settings) -> None:
-        self._start, self._own = start, own
+    def __init__(self, start: Callable[[Settings], RunningTrial], own: Settings, deadline: Callable[[], float]) -> None:
+        self._start, self._own, self._deadline = start, own, deadline
         self._trial: RunningTrial | None = None
         self._latest: Visit | None = None
         """Of the user's settings, if nothing else was visited since."""
@@ -59,21 +60,23 @@ class LiveTrials:
         self._repeated_here: Counter[Settings] = Counter()
         """...in the training that runs now."""
 
-    def measure(self, settings: Settings) -> Outcome:
-        """Return the rate of ``settings``, as if the machine were as it was at the first visit of the user's own."""
+    def measure(self, settings: Settings, deadline: float = math.inf) -> Outcome:
+        """Return the rate of ``settings``, as if the machine were as it was at the first visit of the user's own.
+
+        The user's own are measured against themselves a moment before: their rates show how far two visits differ.
+        Settings that are not measured by the ``deadline`` are timed out.
+        """
         before = self._latest or self._visit_own()
         if isinstance(before, Outcome):
             return before
         self._latest = before
-        if settings == self._own:
-            return self._completed(before, before, before)
-        theirs = self._visit_other(settings)
+        theirs = self._visit_own() if settings == self._own else self._visit_other(settings, deadline)
         if isinstance(theirs, Outcome):
             return theirs
-        after = self._visit_own()
+        after = before if settings == self._own else self._visit_own()
         if isinstance(after, Outcome):
             return after
-        self._latest = after
+        self._latest = theirs if settings == self._own else after
         return self._completed(theirs, before, after)
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome:
@@ -92,7 +95,11 @@ class LiveTrials:
         trial = self._own_training()
         self._repeated_here[reference] += settings == reference
         outcome = trial.compare(settings, reference)
-        return self._ended(trial) if outcome is None else outcome
+        if outcome is None:
+            outcome = self._ended(trial)
+            if trial.is_over:
+                return self._own_training().compare(settings, reference) or outcome
+        return outcome
 
     def close(self) -> None:
         """End the training, if it runs."""
@@ -102,18 +109,25 @@ class LiveTrials:
 
     def _visit_own(self) -> Visit | Outcome:
         """Visit the user's settings, in a new training if none runs."""
-        visit = self._visit(self._own_training(), self._own)
+        visit = self._visit_running(self._own)
         if self._level is None and isinstance(visit, Visit):
             self._level = statistics.fmean(visit.log_rates)
         return visit
 
-    def _visit_other(self, settings: Settings) -> Visit | Outcome:
+    def _visit_other(self, settings: Settings, deadline: float) -> Visit | Outcome:
         """Visit other settings: in the running training if they need no other start."""
         self._latest = None
         if settings.start_part == self._own.start_part:
-            return self._visit(self._own_training(), settings)
+            return self._visit_running(settings, deadline)
         with self._start(settings) as trial:
-            return self._visit(trial, settings)
+            return self._visit(trial, settings, deadline)
+
+    def _visit_running(self, settings: Settings, deadline: float = math.inf) -> Visit | Outcome:
+        """Visit the running training; another one if it comes to its own end meanwhile, which no settings are to blame
+        for."""
+        trial = self._own_training()
+        visit = self._visit(trial, settings, deadline)
+        return self._visit(self._own_training(), settings, deadline) if trial.is_over else visit
 
     def _own_training(self) -> RunningTrial:
         """Return the running training, a new one if there is none."""
@@ -129,9 +143,10 @@ class LiveTrials:
             self._trial, self._latest = None, None
         return judge(trial.end)
 
-    def _visit(self, trial: RunningTrial, settings: Settings) -> Visit | Outcome:
+    def _visit(self, trial: RunningTrial, settings: Settings, deadline: float = math.inf) -> Visit | Outcome:
         """Measure a few blocks of ``settings``, or return how they failed."""
         blocks: list[Block] = []
+        trial.timeouts = replace(trial.timeouts, deadline=min(deadline, self._deadline()))
         while True:
             outcome = trial.turn(BLOCK_SECONDS, settings)
             if outcome is None:

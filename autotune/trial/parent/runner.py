@@ -132,6 +132,13 @@ class RunningTrial:
         """Return True once the whole process tree is gone."""
         return self.end.code is not None
 
+    @property
+    def is_over(self) -> bool:
+        """Return True if the script came to its own end: it trained no longer, or it exited with a code of its own."""
+        report = most_informative(self._reports)
+        by_itself = self.ended and self.end.timed_out is None
+        return by_itself and (report.over if report is not None else (self.end.code or 0) >= 0)
+
     def wait(self, events: float = math.inf) -> None:
         """Sleep until so many ``events`` wait, or the trial's end. If it hangs before, it is ended."""
         while len(self.events) < events and not self.ended:

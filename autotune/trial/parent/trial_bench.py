@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from autotune.knobs.allocator import GLIBC_RAISES_TO
@@ -55,7 +54,7 @@ class TrialBench:
         self.no_fork_reason: str | None = None
         self.mmap_threshold = GLIBC_RAISES_TO
         self.is_live = runner.no_fork_reason is not None
-        self._live = LiveTrials(self._start_live, baseline)
+        self._live = LiveTrials(self._start_live, baseline, lambda: runner.deadline)
         runner.at_end.callback(self._live.close)
         self._random = random.Random(seed)
         self._cpu_wait = 0.0
@@ -101,7 +100,7 @@ class TrialBench:
 
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         if self.is_live:
-            outcome = self._live.measure(settings)
+            outcome = self._live.measure(settings, deadline)
             if settings == self.baseline:
                 self.remember(outcome)
             return outcome
@@ -181,18 +180,22 @@ class TrialBench:
             without: the part of the step that a candidate leaves out, by its name.
         """
         self._live.close()
-        trials: dict[str, RunningTrial] = {}
         shared: dict[Any, RunningTrial] = {}
         with contextlib.ExitStack() as running:
-            for name in self._random.sample(list(candidates), len(candidates)):
+
+            def trial_of(name: str) -> RunningTrial:
+                """Return the trial of a candidate. A live one that came to its own end is started again."""
                 settings, part = candidates[name], (without or {}).get(name, Without.NOTHING)
                 key = (settings.start_part, part) if self.is_live else name
-                if key not in shared:
+                if key not in shared or (self.is_live and shared[key].is_over):
                     trial = self.runner.start(self._resident(settings, part), self._timeouts(settings))
                     shared[key] = running.enter_context(trial)
                     trial.ready()
-                trials[name] = shared[key]
-            replicate = RunningReplicate(trials, self._random, self._cpu_wait, candidates if self.is_live else {})
+                return shared[key]
+
+            for name in self._random.sample(list(candidates), len(candidates)):
+                trial_of(name)
+            replicate = RunningReplicate(candidates, trial_of, self._random, self._cpu_wait, live=self.is_live)
             yield replicate
             self._cpu_wait = replicate.cpu_wait
 
@@ -201,10 +204,11 @@ class RunningReplicate:
     """Resident trials that take blocks in turn.
 
     Args:
-        trials: by the candidates' names; live ones may serve several.
+        candidates: settings by name.
+        trial_of: returns the trial of a candidate: a live one may serve several.
         turns: decides their order.
         cpu_wait: see the attribute.
-        settings: that a live trial changes to for a candidate.
+        live: the trials change to the settings of a candidate.
 
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
@@ -213,18 +217,19 @@ class RunningReplicate:
 
     def __init__(
         self,
-        trials: Mapping[str, RunningTrial],
+        candidates: Mapping[str, Settings],
+        trial_of: Callable[[str], RunningTrial],
         turns: random.Random,
         cpu_wait: float = 0.0,
-        settings: Mapping[str, Settings] = MappingProxyType({}),
+        *,
+        live: bool = False,
     ) -> None:
-        self.trials, self.neighbours, self.cpu_wait = trials, 0.0, cpu_wait
-        self._settings = settings
-        self._random = turns
+        self.neighbours, self.cpu_wait = 0.0, cpu_wait
+        self._candidates, self._trial_of, self._random, self._live = candidates, trial_of, turns, live
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A candidate that ended is left out."""
-        order = self._random.sample(list(self.trials), len(self.trials))
+        order = self._random.sample(list(self._candidates), len(self._candidates))
         taken = {name: self._block(name, seconds) for name in order}
         blocks = {name: block for name, block in taken.items() if block is not None}
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
@@ -240,8 +245,11 @@ class RunningReplicate:
 
         Not if the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
-        trial, settings = self.trials[name], self._settings.get(name)
+        trial, settings = self._trial_of(name), self._candidates[name] if self._live else None
         block = trial.block(seconds, settings)
+        if trial.is_over and self._live:
+            trial = self._trial_of(name)
+            block = trial.block(seconds, settings)
         burst = block is not None and block.disturbed and self.cpu_wait <= LASTING
         return trial.block(seconds, settings) if burst else block
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,42 @@ def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypa
         assert found.measure(own.but(num_workers=2), 0.0, runner.deadline).kind == "out-of-memory"
         assert found.measure(own.but(num_workers=1), 0.0, runner.deadline).measured
         assert runner.started == 2
+
+
+ENDS = {
+    "trains no longer": "if epoch == 40: break\nraise SystemExit",
+    "exits": "if epoch == 40: os._exit(0)",
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_end_of_the_script_is_no_fault_of_settings(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains for some seconds: another one takes its place, in the search and in the proof."""
+    script = "import os\n" + THREAD + TRAINS.format(samples=640, noise="import time; time.sleep(0.001)")
+    last, *rest = ENDS[how].split("\n")
+    script += "\n".join([f"    {last}", *rest])
+    with running(script, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        others = [own.but(optimizer_impl="fused"), own.but(num_workers=1)]
+        for settings in itertools.cycle((own, *others)):
+            outcome = found.measure(settings, 0.0, runner.deadline)
+            assert outcome.measured, outcome.reason
+            if (before := runner.started) > 1:
+                break
+        with found.start_replicate({"baseline": own, "safe": others[0]}) as replicate:
+            while runner.started < before + 2:
+                assert set(replicate.round(0.3)) == {"baseline", "safe"}
+
+
+def test_a_visit_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = "time.sleep(1000 * (loader.num_workers == 1))"
+    with running("import time\n" + THREAD + TRAINS.format(samples=640, noise=waits), tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        outcome = found.measure(own.but(num_workers=1), 0.0, time.monotonic() + 4)
+        assert outcome.reason == "its share of the budget ended before it was measured"
+        assert found.measure(own, 0.0, runner.deadline).measured
 
 
 @pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])

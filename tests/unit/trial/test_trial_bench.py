@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import Any
 
 import pytest
 
+from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Block
 from autotune.trial.parent.trial_bench import RunningReplicate
 
@@ -18,6 +20,8 @@ def block(rate: float, steal: float = 0.0) -> Block:
 class Turns:
     """Stands for each trial: hands out blocks in the order asked for, whoever asks."""
 
+    is_over = False
+
     def __init__(self, *blocks: Block | None) -> None:
         self.left = deque(blocks)
 
@@ -26,7 +30,10 @@ class Turns:
 
 
 def contest(turns: Turns, *names: str) -> RunningReplicate:
-    return RunningReplicate(dict.fromkeys(names, turns), random.Random(0))  # type: ignore[arg-type]
+    def trial_of(_name: str) -> Any:
+        return turns
+
+    return RunningReplicate(dict.fromkeys(names, Settings()), trial_of, random.Random(0))
 
 
 def test_a_disturbed_block_is_taken_once_more() -> None:
