@@ -107,7 +107,7 @@ def tune(
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
     from autotune.knobs.stated import read_fixed
-    from autotune.launch.command import check_slurm
+    from autotune.launch.command import slurm_tasks
     from autotune.tuning.options import Options
 
     options = Options(
@@ -125,7 +125,8 @@ def tune(
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
         sampler=sampler,
     )
-    check_slurm(os.environ)
+    if reason := slurm_tasks(os.environ):
+        raise UsageError(reason)
     found = line.target(target, context.args, module=module, network=allow_network)
     _tune(found, options, started, report, as_json)
 
@@ -207,25 +208,33 @@ def run(
     script: Annotated[str, typer.Argument(help=SCRIPT_HELP, metavar="SCRIPT [ARGS]...")],
     context: typer.Context,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
-    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="The profile, or its URL; else the best for this machine.")
+    ] = None,
     level: LevelOption = None,
     task: Annotated[
         str | None,
         typer.Option("--target", "--name", help="Take the profile of this task, such as model, not the script's own."),
     ] = None,
     nproc: Annotated[int | None, typer.Option(min=1, help="Processes on each machine; else the profile's.")] = None,
+    required: Annotated[
+        bool,
+        typer.Option("--require-profile", help="Exit with 4 if no profile can be applied; else the script trains."),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also say at the end how fast it was.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say what is applied.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
-    """Start training with the profile's processes, threads, CPUs, backend and allocator."""
-    from autotune.launch.command import check_slurm
-
-    check_slurm(os.environ)
+    """Start training with the profile's processes, threads, CPUs, backend and allocator. It always trains."""
     found = line.script(script, context.args, module=module)
+    from autotune.environment import is_first
     from autotune.launch.prepare import StartOptions, prepare
 
-    launch = prepare(found, StartOptions(profile=profile, level=level, task=task, processes=nproc))
-    for note in launch.notes:
-        say(note)
+    options = StartOptions(profile=profile, level=level, task=task, processes=nproc, required=required, verbose=verbose)
+    launch = prepare(found, options)
+    if is_first(os.environ):
+        for text in filter(None, ("" if quiet else launch.title, *launch.notes)):
+            say(f"autotune: {text}")
     if dry_run:
         print(launch.shell())
     else:

@@ -249,12 +249,7 @@ def pull(
 
 
 def _best(target: str | None, source: str | None) -> Match:
-    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it.
-
-    Raises:
-        UsageError: no target, or no such registry.
-        NothingUsable: no profile fits.
-    """
+    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it."""
     from autotune.probes import inventory
     from autotune.profiles import match, places, registry
 
@@ -275,11 +270,7 @@ def _best(target: str | None, source: str | None) -> Match:
 
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
-    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none."""
     from autotune.profiles import places
 
     found = places.named_places()

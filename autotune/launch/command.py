@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import AffinityPlan, cpu_list
 from autotune.knobs.knob import Start, Variables
@@ -89,15 +88,16 @@ def system_tools(plan: AffinityPlan) -> list[str]:
     return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
 
 
-def check_slurm(environment: Mapping[str, str]) -> None:
-    """Raise `UsageError` in a Slurm step that starts several tasks on a machine: each would take all of it."""
+def slurm_tasks(environment: Mapping[str, str]) -> str | None:
+    """Return why a Slurm step starts too many tasks on a machine, each of which would take all of it; or None."""
     nodes = environment.get("SLURM_STEP_NUM_NODES", "1")
     tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
-    if tasks != nodes:
-        raise UsageError(
-            f"srun started {tasks} tasks on {nodes} machine(s); one on each starts its own processes:"
-            " srun --ntasks-per-node=1 autotune ..."
-        )
+    if tasks == nodes:
+        return None
+    return (
+        f"srun started {tasks} tasks on {nodes} machine(s); one on each starts its own processes:"
+        " srun --ntasks-per-node=1 autotune ..."
+    )
 
 
 # Environment ----------------------------------------------------------------------------------------------------------

@@ -167,11 +167,7 @@ def _accelerate(name: str, words: Sequence[str]) -> Script:
 
 
 def _config(named: str | None, *, needed: bool) -> dict[str, str]:
-    """Return the plain lines of Accelerate's configuration: of the file that is ``named``, else of its default one.
-
-    Raises:
-        UsageError: the file describes more than this package can start.
-    """
+    """Return the plain lines of Accelerate's configuration: of the file that is ``named``, else of its default one."""
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     path = Path(named or Path(home) / "accelerate" / "default_config.yaml")
     if named is None and not (needed and path.is_file()):

@@ -334,11 +334,7 @@ def _joined(url: str, name: str) -> str:
 
 
 def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
-    """Return what ``work`` does with fsspec's file system and path of ``url``; None if it finds no file.
-
-    Raises:
-        ProfileError: it cannot be done, without the texts of libraries, which quote addresses and keys.
-    """
+    """Return what ``work`` does with fsspec's file system and path of ``url``; None if it finds no file."""
     try:
         from fsspec.core import url_to_fs
         from fsspec.registry import available_protocols, registry

@@ -303,18 +303,12 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
         return [*section("Apply", [short]), start]
     if profile.target.script is not None:
         return ["Apply", start]
-    settings, how, by_hand = profile.level().settings, "", list[str]()
-    if settings.binding != "none":
-        how = " (then start it with autotune run, which binds it)"
-    elif settings.processes > 1:
-        how = " (then start it with the last line)"
-        torchrun = f"torchrun --standalone --nproc-per-node={settings.processes} {script}"
-        by_hand = [f"  OMP_NUM_THREADS={settings.threads} {torchrun}"]
+    settings = profile.level().settings
+    how = " (which the line above starts)" if settings.processes > 1 or settings.binding != "none" else ""
     return [
         "Apply",
         start,
         f"or in the script{how}",
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
-        *by_hand,
     ]

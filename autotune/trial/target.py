@@ -34,6 +34,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Trials start with one thread, whatever the user has set."""
 
+STARTED = "Give a script, or a line of python, torchrun, accelerate launch or mpiexec that starts one"
+
 NEW_TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
 
 import torch
@@ -269,7 +271,9 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
     if module:
         return Script(_module_file(written), tuple(arguments), written, written)
     if not Path(written).exists():
-        raise UsageError(f"{written}: no such script")
+        raise UsageError(f"{written}: no such script. {STARTED}")
+    if written.endswith(".ipynb"):
+        raise UsageError(f"{written}: is a notebook. Start a script: jupyter nbconvert --to script {written}")
     if Path(written).is_dir() and not Path(written, "__main__.py").is_file():
         raise UsageError(f"{written}: is a folder without a __main__.py. Name the script in it")
     return Script(Path(written).resolve(), tuple(arguments), written)

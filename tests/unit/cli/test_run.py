@@ -52,16 +52,69 @@ def dry(say: Say, machine: Inventory, elsewhere: Path) -> Dry:
     return run
 
 
+TRAINS: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "none": ([], {}, "; this machine has profiles for: model; make one with autotune tune train.py"),
+    "of another task": (["--name", "modle"], {}, "did you mean model?"),
+    "broken": (["--profile", "train.py"], {}, "train.py: is not a profile"),
+    "newer": (["--profile", "newer.yaml"], {}, "is of torch-autotune 99.0"),
+    "a folder": (["--profile", "profiles"], {}, "profiles: cannot be read"),
+    "named and gone": ([], {"AUTOTUNE_PROFILE": "gone.yaml"}, "gone.yaml: no such file"),
+    "a registry that is down": ([], {"AUTOTUNE_PROFILES": "http://127.0.0.1:9"}, "http://127.0.0.1:9"),
+    "a task of many": ([], {"SLURM_STEP_NUM_TASKS": "2"}, "srun started 2 tasks on 1 machine(s)"),
+    "a probe that fails": ([], {"PROBE": "fails"}, "RuntimeError"),
+}
+
+
 @pytest.mark.usefixtures("model")
-def test_without_a_profile_of_its_own_others_are_listed(say: Say) -> None:
-    said = say("run", "--dry-run", "train.py")
-    assert said.code == 2
-    assert " and train; this machine has profiles for: model; make one with autotune tune train.py" in said.err
-    assert "or take another task's: --target NAME" in said.err
-    said = say("run", "--dry-run", "--target", "modle", "train.py")
-    assert (said.code, "did you mean model?" in said.err) == (2, True)
-    said = say("run", "--dry-run", "--target", "model", "train.py")
-    assert (said.code, "model.yaml" in said.out) == (0, True)
+@pytest.mark.parametrize("case", TRAINS)
+def test_without_a_profile_that_fits_the_script_starts_as_it_is(
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """One line says why; `--require-profile` exits with it."""
+    options, variables, words = TRAINS[case]
+    text = next(elsewhere.glob("profiles/*/model.yaml")).read_text()
+    (elsewhere / "newer.yaml").write_text(f"{text}written: {{tool: 99.0.0, date: 2026-11-22}}\nmore: 1\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if "PROBE" in variables:
+        monkeypatch.setattr("autotune.launch.prepare.probe", broken)
+    said = say("run", *options, "--dry-run", "train.py", "--lr", "1")
+    assert (said.code, said.out) == (0, f"{sys.executable} train.py --lr 1\n")
+    assert said.err.startswith("autotune: the script starts as it is: ")
+    assert (words in said.err, said.err.count("\n")) == (True, 1)
+    said = say("run", "--require-profile", *options, "--dry-run", "train.py")
+    assert (said.code, said.out, words in said.err) == (4, "", True)
+
+
+def broken(**_: object) -> None:
+    raise RuntimeError
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--profile", "gone.yaml", "train.py"], "--profile gone.yaml: no such file"),
+        (["--level", "maxi", "train.py"], "--level maxi: levels are safe, amp, max; did you mean max?"),
+        (["gone.py"], "gone.py: no such script. Give a script, or a line of python,"),
+        (["own.ipynb"], "own.ipynb: is a notebook"),
+    ],
+)
+def test_what_the_user_names_must_be_there(say: Say, elsewhere: Path, words: list[str], why: str) -> None:
+    (elsewhere / "own.ipynb").write_text("{}")
+    said = say("run", "--dry-run", *words)
+    assert (said.code, said.out, why in said.err) == (2, "", True)
+
+
+def test_the_start_is_said_once(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    title = f"autotune: {saved}, level amp: num_workers=2, prefetch_factor=2, precision=bf16\n"
+    words = ["run", "--profile", saved, "--dry-run", "train.py"]
+    assert say(*words).err == title
+    assert say("run", "--quiet", *words[1:]).err == ""
+    monkeypatch.setenv("RANK", "0")
+    assert say(*words).err == title
+    monkeypatch.setenv("RANK", "1")
+    assert say(*words).err == ""
 
 
 def test_the_environment_names_profile_and_level(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +126,8 @@ def test_the_environment_names_profile_and_level(say: Say, saved: Path, monkeypa
     assert "AUTOTUNE_LEVEL=max" in say("run", "--dry-run", "--level", "max", "train.py").out
     monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
     said = say("run", "--dry-run", "train.py")
-    assert said.code == 2
-    assert "AUTOTUNE_LEVEL maxi: the profile has safe, amp, max; did you mean max?" in said.err
-    said = say("run", "--level", "fast", "--dry-run", "train.py")
-    assert (said.code, "--level fast: the profile has" in said.err) == (2, True)
+    assert "AUTOTUNE_LEVEL=amp" in said.out
+    assert "AUTOTUNE_LEVEL=maxi: the profile has safe, amp, max" in said.err
 
 
 @pytest.mark.usefixtures("model")
@@ -84,9 +135,9 @@ def test_disabled_starts_the_script_as_it_is(say: Say, monkeypatch: pytest.Monke
     monkeypatch.setenv("AUTOTUNE_DISABLE", "yes")
     said = say("run", "--dry-run", "train.py", "--lr", "1")
     assert (said.code, said.out) == (0, f"{sys.executable} train.py --lr 1\n")
-    assert "AUTOTUNE_DISABLE is set" in said.err
+    assert said.err == "autotune: the script starts as it is: AUTOTUNE_DISABLE is set\n"
     monkeypatch.setenv("AUTOTUNE_DISABLE", "false")
-    assert say("run", "--dry-run", "train.py").code == 2
+    assert "no profile fits" in say("run", "--dry-run", "train.py").err
 
 
 @pytest.mark.usefixtures("machine")
