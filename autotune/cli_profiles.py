@@ -73,13 +73,11 @@ def report(
 
 def check_report(out: Path) -> None:
     """Raise `UsageError` if no report can be drawn, or ``out`` cannot be written: before a run, not after it."""
-    from autotune.profiles.places import check_kind
+    from autotune.profiles.places import checked_place
 
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
-    if out.is_dir():
-        raise UsageError(f"{out}: is a folder. Name the report's file, such as {out / 'report.html'}")
-    check_kind(out, "report", REPORT)
+    checked_place(out, "report", REPORT)
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
@@ -200,10 +198,7 @@ def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     if profile.evidence.busy and not force:
-        raise UsageError(
-            f"{path}: was measured on a busy machine: tune again when nothing else runs (--wait-quiet 10m), or give"
-            " --force"
-        )
+        raise UsageError(f"{path}: was measured on a busy machine: tune again (--wait-quiet 10m), or give --force")
     for level in profile.impossible():
         gain = f"{profile.levels[level].speedup.value:.0f}x"
         raise UsageError(f"{path}: {gain} ({level}) is not possible there: tune again when nothing else runs")

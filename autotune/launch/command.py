@@ -92,12 +92,8 @@ def slurm_tasks(environment: Mapping[str, str]) -> str | None:
     """Return why a Slurm step starts too many tasks on a machine, each of which would take all of it; or None."""
     nodes = environment.get("SLURM_STEP_NUM_NODES", "1")
     tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
-    if tasks == nodes:
-        return None
-    return (
-        f"srun started {tasks} tasks on {nodes} machine(s); one on each starts its own processes:"
-        " srun --ntasks-per-node=1 autotune ..."
-    )
+    advice = "one on each starts its own processes: srun --ntasks-per-node=1 autotune ..."
+    return None if tasks == nodes else f"srun started {tasks} tasks on {nodes} machine(s); {advice}"
 
 
 # Environment ----------------------------------------------------------------------------------------------------------

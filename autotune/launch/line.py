@@ -73,9 +73,7 @@ def target(written: str, arguments: Sequence[str], *, module: bool = False, netw
     if isinstance(found, Script):
         return replace(line, path=found.path, network=found.network)
     if line.launcher is not None:
-        raise UsageError(
-            f"{line.written} is a task file, which is tuned without a launcher: autotune tune {line.written}"
-        )
+        raise UsageError(f"{line.written} is a task file: give it without a launcher, autotune tune {line.written}")
     return found
 
 

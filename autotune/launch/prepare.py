@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from autotune import project
@@ -25,7 +24,6 @@ from autotune.launch.command import (
     command,
     environment,
     slurm_tasks,
-    system_tools,
     without_mpi_job,
 )
 from autotune.probes.facts import Inventory
@@ -43,9 +41,7 @@ from autotune.trial.target import Script
 AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
 NOT_FELT = "the run that was tuned is too short to gain from its profile. For a longer run, give --level {}"
-OTHER_NUMBER = (
-    "your launch line starts {} process(es), and the profile was tuned for {}. Tune it with that line, or give --nproc"
-)
+OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
 
 
@@ -72,11 +68,9 @@ class StartOptions:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that starting needs, printable as a shell line that works without this tool."""
+    """Everything that starting needs, printable as a shell line."""
 
     command: list[str]
-    portable: list[str]
-    """The command with the system's own tools in place of this package's."""
     environment: dict[str, str]
     added: dict[str, str]
     notes: tuple[str, ...]
@@ -88,7 +82,8 @@ class Launch:
     def shell(self) -> str:
         """Return one shell line."""
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
-        return " ".join([*variables, shlex.join(self.portable)])
+        binder = [sys.executable, *BINDER] if self.binds else []
+        return " ".join([*variables, shlex.join([*binder, *self.command])])
 
     def start(self) -> None:
         """Replace this process by the training (exec).
@@ -131,6 +126,8 @@ def _check(options: StartOptions) -> None:
     if options.level is not None and options.level not in LEVELS:
         hint = did_you_mean(options.level, LEVELS)
         raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}{hint}")
+    if options.profile and options.task:
+        raise UsageError("--name chooses among profiles, and --profile names one: give one of the two")
     if options.profile and not (places.is_url(str(options.profile)) or Path(options.profile).exists()):
         raise UsageError(f"--profile {options.profile}: no such file. autotune profiles list shows which there are")
 
@@ -219,18 +216,18 @@ def _launch(
     alone = settings.processes == 1 and script.machines == 1
     binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
-    starting = partial(
-        command,
+    start = command(
         settings,
         first,
         rest,
         sys.executable,
+        binder=binder,
         machines=script.machines,
         options=script.options,
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
+        torchrun=OUR_TORCHRUN,
     )
-    start = starting(binder=binder, torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if script.machines > 1:
         samples = -(-settings.global_batch // (settings.processes * script.machines))
@@ -238,17 +235,16 @@ def _launch(
             f"{script.machines} machines x {settings.processes} processes share the global batch of"
             f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
         )
-    portable = starting(binder=system_tools(plan))
-    return Launch(start, portable, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
+    return Launch(start, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
 
 
 def _as_it_is(script: Script, why: str, notes: tuple[str, ...] = (), own: Mapping[str, str] | None = None) -> Launch:
     """Return the script without a profile: by the user's own launch line, else with the variables ``own``."""
     said = (*notes, f"{AS_IT_IS}: {why}")
     if script.line:
-        return Launch(list(script.line), list(script.line), dict(os.environ), {}, said)
+        return Launch(list(script.line), dict(os.environ), {}, said)
     start, added = [sys.executable, *script.words], dict(own or {})
-    return Launch(start, start, os.environ | added, added, said)
+    return Launch(start, os.environ | added, added, said)
 
 
 def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
@@ -257,7 +253,7 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
     if named:
         match = registry.of_file(named, Here.on(inventory))
         tuned = match.profile.target
-        same = tuned.script is None or tuned.name in (*project.names_of(script.path), options.task)
+        same = tuned.script is None or tuned.name in project.names_of(script.path)
         return match, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
     names = (options.task,) if options.task else project.names_of(script.path)
     found = registry.search(Here.on(inventory, *names), script=script.path)

@@ -111,6 +111,9 @@ def recognise(path: Path) -> TaskFile:
             if not _accepts(functions[name], count):
                 where = f"{path}:{functions[name].lineno}"
                 raise ContractError(f"{where}: {name} must take {count} positional parameter(s). Write:\n\n{lines}\n")
+    from autotune.knobs.stated import check_current, written_current  # here: `autotune run` does without
+
+    check_current(written_current(tree))
     return TaskFile(path.resolve())
 
 

@@ -17,7 +17,7 @@ from autotune.knobs.knob import Context
 from autotune.knobs.level import HIGHEST, LOWEST
 from autotune.knobs.settings import BY_NAME
 from autotune.knobs.space import Space
-from autotune.knobs.stated import baseline_settings, check_fixed_for, check_fixed_on
+from autotune.knobs.stated import baseline_settings, check_fixed_for
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes import software
 from autotune.probes.facts import Inventory
@@ -99,8 +99,9 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
     started = time.monotonic() if started is None else started
     check_not_a_rank()
     path = places.checked_place(options.profile) if options.profile else None
+    options.check_on(probe(quick=True))  # at once
     inventory = probe()
-    check_fixed_on(inventory, options.fix or {})
+    options.check_on(inventory)
     name = options.name or target.name
     path = path or places.own_place(machine_type(inventory).key, name, target.path)
     file.check_target(path, name)

@@ -36,7 +36,7 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
         (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
         (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
-        (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
+        (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file in it"),
         (["tune", "whole.py", "--profile", "link.yaml"], "it is a symbolic link, and only plain files"),
         (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
         (["init", "whole.py"], "whole.py exists already; name another file"),
@@ -50,7 +50,7 @@ def test_mistakes_exit_2_and_quote_what_was_written(
     say: Say, elsewhere: Path, arguments: list[str], words: str, machine: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
-    monkeypatch.setattr(run, "probe", lambda: machine)
+    monkeypatch.setattr(run, "probe", lambda **_: machine)
     (elsewhere / "empty.py").touch()
     (elsewhere / "whole.py").write_text(NEW_TASK)
     (elsewhere / "link.yaml").symlink_to("whole.py")
@@ -103,7 +103,7 @@ def test_tune_refuses_to_start_as_a_rank(
     (elsewhere / "model.py").write_text(NEW_TASK)
     said = say("tune", "model.py")
     assert (said.code, (elsewhere / "profiles").exists()) == (2, False)
-    assert all(words in said.err for words in ("one rank of a distributed job", "without torchrun"))
+    assert all(words in said.err for words in ("a rank of a distributed job", "without its launcher"))
 
 
 # Around the run itself, which a stub stands for ----------------------------------------------------------------------

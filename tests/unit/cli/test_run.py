@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.knobs.settings import Settings
+from autotune.launch.command import OUR_TORCHRUN
 from autotune.launch.prepare import UNSEEN, StartOptions, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
@@ -96,6 +97,7 @@ def broken(**_: object) -> None:
     [
         (["--profile", "gone.yaml", "train.py"], "--profile gone.yaml: no such file"),
         (["--level", "maxi", "train.py"], "--level maxi: levels are safe, amp, max; did you mean max?"),
+        (["--profile", "own.ipynb", "--name", "a", "train.py"], "give one of the two"),
         (["gone.py"], "gone.py: no such script. Give a script, or a line of python,"),
         (["own.ipynb"], "own.ipynb: is a notebook"),
     ],
@@ -160,11 +162,11 @@ def test_dry_run_prints_the_command_and_starts_nothing(say: Say, saved: Path, el
 
 def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
     out = dry(TWO).out
-    assert all(words in out for words in ("torch.distributed.run", "--nproc-per-node=2", "OMP_NUM_THREADS=4"))
+    assert all(words in out for words in (OUR_TORCHRUN, "--nproc-per-node=2", "OMP_NUM_THREADS=4"))
     script.write_text("")
     alone = dry(TWO)
     assert f"train is started as one process: {UNSEEN}" in alone.err
-    assert "torch.distributed.run" not in alone.out
+    assert OUR_TORCHRUN not in alone.out
 
 
 def test_processes_that_no_machine_runs_are_refused(dry: Dry) -> None:
@@ -187,15 +189,9 @@ def test_torchruns_own_line_for_several_machines_is_started_tuned(
     assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
 
 
-def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
-    """What is printed needs no more than taskset; what is started binds by itself."""
+def test_processes_are_bound(dry: Dry) -> None:
     out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out
-    words = ("AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' ", "0) set -- taskset -c 0-1", "1) set -- taskset -c 4-5")
-    assert all(each in out for each in words)
-    assert "autotune.knobs.binding" not in out
-    launch = prepare(started_script("train.py", []), StartOptions(profile=elsewhere / "bound.yaml"))
-    assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
-    assert "autotune.knobs.binding" in launch.command
+    assert all(each in out for each in ("AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' ", "-m autotune.knobs.binding"))
 
 
 def test_one_script_is_started_without_an_interpreter_in_between(elsewhere: Path, machine: Inventory) -> None:
@@ -203,7 +199,7 @@ def test_one_script_is_started_without_an_interpreter_in_between(elsewhere: Path
     launch = prepare(started_script("train.py", ["--lr", "1"]), StartOptions(profile=saved))
     assert launch.command == [sys.executable, "-m", "autotune.scripts.entry", "gloo", "train.py", "--lr", "1"]
     assert launch.binds
-    assert all(words in launch.shell() for words in ("taskset", "-m autotune.scripts.entry gloo train.py --lr 1"))
+    assert f"-m autotune.knobs.binding {sys.executable} -m autotune.scripts.entry gloo train.py" in launch.shell()
     assert launch.environment == {**os.environ, **launch.added}
 
 
@@ -211,7 +207,7 @@ def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monk
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     said = dry(Settings(threads=2, batch_size=64, binding="cores"))
     assert "OMP_NUM_THREADS=8 is kept; the profile would use 2 threads" in said.err
-    assert "taskset -c 0-7 " in said.out
+    assert "AUTOTUNE_BINDING='0-7 0-7/0-7' " in said.out
 
 
 def test_notes_of_what_does_not_fit_go_to_stderr(say: Say, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,8 +263,8 @@ def test_a_launch_line_of_another_number_starts_as_it_is(say: Say, elsewhere: Pa
     saved = written_for_torchrun(one, elsewhere, machine)
     said = say("run", "--profile", saved, "--dry-run", *LINE)
     assert (said.code, said.out) == (0, " ".join(LINE) + "\n")
-    assert "your launch line starts 2 process(es), and the profile was tuned for 1" in said.err
-    assert "torch.distributed.run" not in say("run", "--profile", saved, "--dry-run", "--nproc", "1", *LINE).out
+    assert "your launch line starts 2 process(es), and the profile is for 1" in said.err
+    assert OUR_TORCHRUN not in say("run", "--profile", saved, "--dry-run", "--nproc", "1", *LINE).out
 
 
 def test_one_process_finds_what_torchrun_sets(say: Say, elsewhere: Path, machine: Inventory) -> None:
