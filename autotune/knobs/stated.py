@@ -73,7 +73,7 @@ def written_current(tree: ast.Module) -> dict[str, Any]:
             elif isinstance(node.value, ast.Dict):
                 pairs = [*zip(node.value.keys, node.value.values, strict=True)]
     plain = ast.Constant
-    return {key.value: own.value for key, own in pairs if isinstance(key, plain) and isinstance(own, plain)}
+    return {str(key.value): own.value for key, own in pairs if isinstance(key, plain) and isinstance(own, plain)}
 
 
 def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:

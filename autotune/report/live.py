@@ -48,7 +48,8 @@ class RunProgress:
 
 def line(progress: RunProgress) -> str:
     """Return where the run stands, on one line."""
-    budget = f" of {formatting.duration(progress.budget)}" if progress.budget else ""
+    is_within = 0 < progress.budget >= progress.elapsed
+    budget = f" of {formatting.duration(progress.budget)}" if is_within else ""
     parts = [f"[{formatting.duration(progress.elapsed)}{budget}] {progress.stage}"]
     if progress.trials:
         parts.append(formatting.count(progress.trials, "trial"))

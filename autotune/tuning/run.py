@@ -112,6 +112,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)
         waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
+        schedule.waited = waited
         return _run_phases(_Job(target, options, inventory, runner, schedule, observe, path, Neighbours()))
 
 
@@ -275,7 +276,7 @@ class _Job:
         if seconds != self.schedule.budget:
             self.schedule.budget = seconds
             self.runner.deadline = self.schedule.deadline
-            self.observe(budget=seconds)
+            self.observe(budget=self.schedule.total)
 
 
 def _matrix_rates(job: _Job) -> dict[str, float]:
@@ -297,6 +298,7 @@ def _probe_run(job: _Job) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
+    job.observe(budget=schedule.total)
     return task
 
 

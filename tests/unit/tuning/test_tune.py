@@ -68,6 +68,7 @@ def test_waiting_for_another_run_costs_no_budget(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(run, "_run_phases", lambda host: host.schedule)
     schedule: Any = run.run(Script(tmp_path / "train.py"), Options(budget=60.0), started=990.0)
     assert schedule.elapsed == pytest.approx(10.0)
+    assert schedule.total == 160.0, "what the user sees pass"
     assert 40.0 < schedule.left <= 50.0
 
 
