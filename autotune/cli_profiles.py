@@ -7,12 +7,12 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune import project
-from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
+from autotune.cli_parsing import JsonOption, LevelOption, ProfileArgument, answer, confirm, say
 from autotune.errors import NothingUsable, ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -26,28 +26,31 @@ REPORT = re.compile(rb"\A\s*<")
 NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
 
 
-def show(profile: ProfileArgument) -> None:
+def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print a profile for people."""
-    from autotune.profiles.file import read
+    from autotune.profiles.file import read, to_data
     from autotune.report import profile as words
 
-    print(words.show(read(profile)))
+    found = read(profile)
+    answer(words.show(found), to_data(found), as_json=as_json)
 
 
-def validate(profile: ProfileArgument) -> None:
+def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Check a profile against the schema."""
     from autotune.profiles.file import read
 
     found = read(profile)
-    print(f"{profile}: valid {found.schema} for {found.key}, target {found.target.name}")
+    data = {"path": str(profile), "schema": found.schema, "key": found.key, "target": found.target.name}
+    answer("{path}: valid {schema} for {key}, target {target}".format(**data), data, as_json=as_json)
 
 
-def diff(left: ProfileArgument, right: ProfileArgument) -> None:
+def diff(left: ProfileArgument, right: ProfileArgument, as_json: JsonOption = False) -> None:
     """Compare two profiles knob by knob."""
     from autotune.profiles.file import read
     from autotune.report import profile as words
 
-    print(words.diff(read(left), read(right), (left.name, right.name)))
+    one, other = read(left), read(right)
+    answer(words.diff(one, other, (left.name, right.name)), words.differences(one, other), as_json=as_json)
 
 
 def export(
@@ -81,16 +84,9 @@ def check_report(out: Path) -> None:
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
-    """Write the report of ``profile`` to ``out``. Returns a sentence for people.
+    """Write the report of ``profile``, which is in the file ``path``, to ``out``. Returns a sentence for people.
 
-    Args:
-        profile: the result.
-        path: of the profile, by which its journal is found.
-        out: the file to write.
-        script: how the user's script is started, without Python; by the target's name if None.
-
-    Raises:
-        UsageError: the journal cannot be read, or ``out`` is something else or cannot be written.
+    ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
     from autotune.profiles.places import write_whole
     from autotune.report.page import html
@@ -108,14 +104,14 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 
 
 @profiles_app.command("list")
-def list_profiles() -> None:
+def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
     from autotune.profiles.file import read
     from autotune.profiles.places import places, target_of
     from autotune.profiles.registry import Registry
     from autotune.report import profile as words
 
-    looked, some = places(), False
+    looked, lines, data = places(), list[str](), list[dict[str, Any]]()
     for there in map(Registry, looked):
         try:
             names = there.names()
@@ -123,14 +119,17 @@ def list_profiles() -> None:
             say(str(error))
             continue
         for name in names:
-            some = True
+            own = {"source": there.source(name), "target": target_of(name)}
             try:
-                # files at URLs are not read
-                shown = target_of(name) if there.url else words.listed(read(there.path(name)))
-                print(f"{there.source(name)}  {shown}")
+                found = None if there.url else read(there.path(name))  # files at URLs are not read
+                lines.append(f"{own['source']}  {words.listed(found) if found else own['target']}")
+                data.append(own | ({"target": found.target.name, "key": found.key} if found else {}))
             except ProfileError as error:
-                print(str(error).splitlines()[0])
-    if not some:
+                lines.append(str(error).splitlines()[0])
+                data.append(own | {"error": lines[-1]})
+    if lines or as_json:
+        answer("\n".join(lines), {"profiles": data}, as_json=as_json)
+    else:
         folders = " or ".join(str(each) for each in looked if isinstance(each, Path))
         say(f"no profiles in {folders}; make one: autotune tune train.py")
 
@@ -138,6 +137,7 @@ def list_profiles() -> None:
 @profiles_app.command("match")
 def match(
     target: Annotated[str | None, typer.Argument(help="A script, a task's name, or a profile (.yaml).")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.probes import inventory
@@ -159,7 +159,8 @@ def match(
     elif best.verdict in APPLIED:
         wanted, grown = for_this_machine(best.profile, best.profile.default_level, machine)
         notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes]
-    print(words.matched(best, notes))
+    data = {"source": best and best.source, "verdict": best.verdict if best else "none", "notes": notes}
+    answer(words.matched(best, notes), data, as_json=as_json)
     if best is None or best.verdict not in APPLIED:
         raise typer.Exit(4)
 

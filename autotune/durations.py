@@ -19,11 +19,7 @@ def optional_seconds(text: str | None, option: str) -> float | None:
 
 
 def seconds(text: str, option: str) -> float:
-    """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds.
-
-    Args:
-        text: as the user typed it.
-        option: after which it was typed.
+    """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours``, typed after ``option``, in seconds.
 
     Raises:
         UsageError: not a duration.

@@ -84,13 +84,8 @@ def plan_of(settings: Settings, device: Device, inventory: Inventory) -> Plan:
 
 
 def text(to: str, plan: Plan, head: Iterable[str]) -> str:
-    """Return what to paste, with comments around it. Every knob is expressed, or named with the reason.
-
-    Args:
-        to: the target's name.
-        plan: what is exported.
-        head: lines that stand first, as comments.
-    """
+    """Return what to paste for the target ``to``, after the lines ``head`` as comments. Every knob is expressed, or
+    named with the reason."""
     what, write = TARGETS[to]
     lines, knobs = write(plan)
     moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]

@@ -56,8 +56,7 @@ def command(
     Args:
         settings: processes (of each machine) and backend count.
         script: the training script; ``-m`` if ``args`` begin with a module.
-        args: its own arguments.
-        python: the interpreter.
+        args, python: its own arguments, and its interpreter.
         binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
         machines: how many train together, this one among them.
@@ -115,12 +114,8 @@ def environment(
 ) -> Environment:
     """Return the variables that each training process on this machine starts with.
 
-    Args:
-        settings: the tuned settings.
-        inventory: this machine.
-        own: the user's environment.
-        machines: how many train together. The network interface between several is the user's to choose.
-        plain: see `Start`.
+    The user's environment is ``own``; ``plain`` is that of `Start`. The network interface between several ``machines``
+    is the user's to choose.
     """
     start = Start(inventory, own, plain)
     found = {knob.name: knob.variables(settings, start) for knob in KNOBS if knob.variables is not None}

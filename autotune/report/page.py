@@ -50,13 +50,9 @@ FAILED_MARK = {"symbol": "x", "size": 10, "color": FAILED}
 
 
 def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
-    """Return the whole page. All scripts are in it: it needs no network.
+    """Return the whole page of a profile in the file ``path``, whose ``history`` is empty if the journal is gone.
 
-    Args:
-        profile: the result.
-        history: of its run; empty if the journal is gone.
-        path: of the profile, for the lines to apply.
-        script: how the user's script is started, without Python; by the target's name if None.
+    ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
     title = escape(f"{profile.target.name} on {profile.key}")
     started = script or (f"{profile.target.name}.py" if profile.target.script else OWN_SCRIPT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +43,25 @@ def test_diff_shows_what_differs_and_nothing_else(say: Say, foreign: Path, elsew
     said = say("diff", foreign, other)
     assert (said.code, "prefetch_factor" in said.out) == (0, False)
     assert all(word in said.out for word in ("num_workers", "foreign.yaml", "other.yaml"))
+
+
+def test_answers_as_objects(say: Say, saved: Path, foreign: Path, machine: Inventory) -> None:
+    kind = machine_type(machine)
+    place = profiles.write(Path("profiles") / kind.key / "resnet.yaml", profile(kind))
+    own = {"source": str(place), "target": "resnet", "key": kind.key}
+    key = "machine.key"
+    expected: dict[tuple[object, ...], dict[str, object]] = {
+        ("show", saved): {"schema": "autotune.profile", "recommended": "amp"},
+        ("validate", saved): {"path": str(saved), "schema": "autotune.profile", "key": kind.key, "target": "resnet"},
+        ("diff", saved, foreign): {key: [kind.key, MACHINE.key]},
+        ("profiles", "match", "resnet"): {"source": str(place), "verdict": "exact", "notes": []},
+        ("profiles", "match", "x"): {"source": None, "verdict": "none"},
+        ("profiles", "list"): {"profiles": [own]},
+        ("show", "gone.yaml"): {"exit_code": 2, "traceback": None},
+    }
+    for words, data in expected.items():
+        said = say(*map(str, words), "--json")
+        assert data.items() <= json.loads(said.out).items(), words
 
 
 def test_list_of_nothing_and_of_one(say: Say, foreign: Path, elsewhere: Path) -> None:
