@@ -40,7 +40,7 @@ from autotune.trial.target import Script
 
 AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
-NOT_FELT = "the run that was tuned is too short to gain from its profile. For a longer run, give --level {}"
+NOT_FELT = "the run that was tuned would save too little to feel. To apply its profile all the same, give --level {}"
 OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
 
@@ -162,7 +162,9 @@ def _tuned(script: Script, options: StartOptions) -> Launch:
     if alone and order is None and profile.target.script is not None:
         return _as_it_is(script, f"level {level} has your own settings", (*said, *notes, *by), own=as_one)
     if order is not None and options.verbose:
-        order = replace(order, expected=_steps_a_second(profile, level), by_batch=profile.target.script == "batches")
+        items = settings.global_batch if profile.target.unit == "samples" else 1
+        by_batch = profile.target.script == "batches"
+        order = replace(order, expected=profile.levels[level].rate / items, by_batch=by_batch)
     own = as_one | dict(script.variables)
     if profile.target.script is None:
         own |= {PROFILE: str(registry.local(found).resolve()), LEVEL: level}
@@ -170,12 +172,6 @@ def _tuned(script: Script, options: StartOptions) -> Launch:
     knobs = (f"{name}={mine}" for name, (mine, _) in settings.difference(profile.baseline).items() if mine is not None)
     title = f"{found.source}, level {level}: {', '.join(knobs) or 'your own settings'}"
     return replace(launch, title=title, notes=(*said, *filter(None, [found.sentence]), *notes, *by, *launch.notes))
-
-
-def _steps_a_second(profile: Profile, level: str) -> float:
-    """Return how many steps a second the profile promises."""
-    own = profile.levels[level]
-    return own.rate / (own.settings.global_batch if profile.target.unit == "samples" else 1)
 
 
 def _settings(

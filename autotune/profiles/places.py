@@ -151,9 +151,6 @@ def read_plain(path: Path, most: int) -> bytes:
 def own_place(machine_key: str, target: str, script: Path) -> Path:
     """Return where the profile of a run belongs: in the project of the ``script``, or in the user's folder for that
     project if it is read-only.
-
-    Raises:
-        UsageError: neither can be written, or something other than a plain file is there.
     """
     folder = _shortened(project.root(Path(os.path.realpath(script))) / FOLDER, project.working_folder())
     path = default_path(machine_key, target, folder)

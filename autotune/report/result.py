@@ -288,9 +288,9 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
         return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
     start = f"  autotune run {'' if felt else f'--level {level} '}{with_profile}"
     if not felt:
-        saved = max(0.0, profile.saved_seconds(level) or 0.0)
-        short = f"nothing: this run is too short to gain ({saved:.1f} s). For a longer one:"
-        return [*section("Apply", [short]), start]
+        seconds = profile.saved_seconds(level)
+        little = "" if seconds is None else f" ({max(0.0, seconds):.1f} s)"
+        return [*section("Apply", [f"nothing: it saves too little to feel{little}. All the same:"]), start]
     if profile.target.script is not None:
         return ["Apply", start]
     settings = profile.level().settings

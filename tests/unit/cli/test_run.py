@@ -298,7 +298,7 @@ def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
     short = replace(saved, target=target, evidence=replace(saved.evidence, run=run))
     words = ["run", "--profile", profiles.write(elsewhere / "short.yaml", short), "--dry-run", "train.py"]
     said = say(*words)
-    assert (said.out, "too short to gain" in said.err) == (f"{sys.executable} train.py\n", True)
+    assert (said.out, "save too little to feel" in said.err) == (f"{sys.executable} train.py\n", True)
     if how == "option":
         words[1:1] = ["--level", "amp"]
     else:
