@@ -43,11 +43,7 @@ Text = tuple[list[str], tuple[str, ...]]
 
 
 def exported(path: Path, level: str | None, to: str) -> str:
-    """Return a level of the profile at ``path`` for the target ``to``.
-
-    Raises:
-        UsageError: no such target, or no such level.
-    """
+    """Return a level of the profile at ``path`` for the target ``to``."""
     if to not in TARGETS:
         hint = did_you_mean(to.lower(), TARGETS)
         raise UsageError(f"--to {to}: no such target; targets are {', '.join(TARGETS)}{hint}")

@@ -55,13 +55,11 @@ def command(
 
     Args:
         settings: processes (of each machine) and backend count.
-        script: the training script; ``-m`` if ``args`` begin with a module.
-        args, python: its own arguments, and its interpreter.
+        script, args, python: ``-m`` if ``args`` begin with a module; its own arguments; its interpreter.
         binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
-        mpiexec: MPI's launcher, for the backends that need it.
         machines: how many train together, this one among them.
-        options: torchrun's, of the user's own line; those for this machine alone if there are none.
-        torchrun: the module that starts several processes.
+        mpiexec, torchrun, options: MPI's launcher; the module that starts several processes, and its options in the
+            user's own line; those for this machine alone if there are none.
         applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]

@@ -147,6 +147,7 @@ def parse(path: Path) -> tuple[ast.Module, set[str]]:
         raise UsageError(f"{path}: no such file. Give a training script, or a task file: `autotune init` writes one.")
     if not path.is_file():
         raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
+    _check_suffix(path)
     no_source = f"{path}: not a Python source file. Give a training script, or a task file such as model.py."
     try:
         source = path.read_bytes()
@@ -275,11 +276,17 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
         return Script(_module_file(written), tuple(arguments), written, written)
     if not Path(written).exists():
         raise UsageError(f"{written}: no such script. {STARTED}")
-    if written.endswith(".ipynb"):
-        raise UsageError(f"{written}: is a notebook. Start a script: jupyter nbconvert --to script {written}")
+    _check_suffix(Path(written))
     if Path(written).is_dir() and not Path(written, "__main__.py").is_file():
         raise UsageError(f"{written}: is a folder without a __main__.py. Name the script in it")
     return Script(Path(written).resolve(), tuple(arguments), written)
+
+
+def _check_suffix(path: Path) -> None:
+    """Raise `UsageError` for a notebook or a profile."""
+    kinds = {".ipynb": "a notebook: jupyter nbconvert --to script", ".yaml": "no script: name a profile with --profile"}
+    if path.suffix in kinds:
+        raise UsageError(f"{path}: is {kinds[path.suffix]}")
 
 
 def is_script(path: Path) -> bool:

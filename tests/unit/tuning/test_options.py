@@ -76,7 +76,6 @@ def test_what_cannot_work_is_refused_at_once(option: dict[str, Any], said: str) 
 def test_what_cannot_act_on_the_machine_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(option)).replace('_', '-')}"):
         Options(**option).check_on(MACHINE)
-    Options(only=("compile",), train_seconds=3600.0).check_on(MACHINE)
 
 
 def test_what_the_user_says_is_final() -> None:
