@@ -136,19 +136,19 @@ class LatelyUsed:
     """
 
     def __init__(self, uses: int) -> None:
-        self._uses, self._count = uses, 0
+        self._uses, self.count = uses, 0
         self._last: dict[int, tuple[Any, int]] = {}
 
     def adds(self, item: Any) -> bool:
         """Note a use of ``item``. Return True if it is new."""
-        self._count += 1
+        self.count += 1
         known = self._last.pop(id(item), None)
-        self._last[id(item)] = item, self._count  # held, so that its number is not given to another
+        self._last[id(item)] = item, self.count  # held, so that its number is not given to another
         return known is None
 
     def late(self) -> list[Any]:
         """Forget items that were not used lately, and return them."""
-        late = [item for item, last in self._last.values() if last < self._count - self._uses]
+        late = [item for item, last in self._last.values() if last < self.count - self._uses]
         for item in late:
             del self._last[id(item)]
         return late
@@ -210,7 +210,9 @@ class Applied:
         """Say in one line how fast the script was, if it was asked, or that it has not trained."""
         if getattr(sys, "last_value", None) is not None or self._is_over or os.getpid() != self._process:
             return
-        if (self._undo or self._hook) and not (self._known or (self._rate and self._rate.steps)):
+        if (self._undo or self._hook) and not (
+            self._loaders.count + self._optimizers.count or (self._rate and self._rate.steps)
+        ):
             print("autotune: the script has not trained here: its profile had no effect", file=sys.stderr)
         elif self._rate is not None:
             print(f"autotune: {self._rate}", file=sys.stderr)
