@@ -11,7 +11,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         from autotune import cli
     except KeyboardInterrupt:
-        print("autotune: interrupted by SIGINT; no profile was written", file=sys.stderr)
+        print("autotune: interrupted by SIGINT; nothing was written", file=sys.stderr)
         sys.exit(130)
     cli.main(arguments)
 

@@ -6,7 +6,6 @@ Commands import what they need themselves: ``autotune run`` starts within 0.3 s 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shlex
 import signal
@@ -30,6 +29,7 @@ from autotune.cli_parsing import (
     ScriptCommand,
     TargetArgument,
     TargetCommand,
+    answer,
     optional_bytes,
     prepare_streams,
     say,
@@ -51,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-NOTHING_SAVED = "autotune: interrupted by {}; no profile was written"
+NOTHING_SAVED = "nothing was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
 TRAIN_TIME_HELP = "How long you will train, such as 10h: on CPUs, lets compile be tried."
@@ -107,7 +107,7 @@ def tune(
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
     from autotune.knobs.stated import read_fixed
-    from autotune.launch.command import check_slurm
+    from autotune.launch.command import slurm_tasks
     from autotune.tuning.options import Options
 
     options = Options(
@@ -125,7 +125,8 @@ def tune(
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
         sampler=sampler,
     )
-    check_slurm(os.environ)
+    if reason := slurm_tasks(os.environ):
+        raise UsageError(reason)
     found = line.target(target, context.args, module=module, network=allow_network)
     _tune(found, options, started, report, as_json)
 
@@ -145,13 +146,14 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
     with live_view(options.seconds(), started) as observe:
         result = run.run(target, options, observe, started)
     script = shlex.join(target.line or target.words) if isinstance(target, Script) else words.OWN_SCRIPT
-    say(words.text(result.profile, result.inventory, result.path, result.load, script=script))
+    text = words.text(result.profile, result.inventory, result.path, result.load, script=script)
+    if as_json:
+        say(text)
+    answer(text, {"path": str(result.path.resolve()), **to_data(result.profile)}, as_json=as_json)
     if result.note:
         say(f"{result.note}\nThe profile is in {result.path}.")
     if report is not None:
         say(cli_profiles.write_report(result.profile, result.path, report, script=script))
-    if as_json:
-        print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
@@ -174,7 +176,7 @@ def diagnose(
     with live_view(limit, started) as observe:
         found = diagnose(recognised, started + limit, observe)
     name = recognised.name
-    print(words.as_json(name, found) if as_json else words.text(name, found, time.monotonic() - started))
+    answer(words.text(name, found, time.monotonic() - started), words.as_data(name, found), as_json=as_json)
 
 
 @app.command()
@@ -185,10 +187,7 @@ def probe(as_json: JsonOption = False) -> None:
     from autotune.report import machine
 
     facts = inventory.probe()
-    if as_json:
-        print(json.dumps({"key": machine_type(facts).key, **asdict(facts)}))
-    else:
-        print(machine.text(facts))
+    answer(machine.text(facts), {"key": machine_type(facts).key, **asdict(facts)}, as_json=as_json)
 
 
 @app.command()
@@ -198,7 +197,7 @@ def doctor(as_json: JsonOption = False) -> None:
     from autotune.report import diagnosis as words
 
     found = examine()
-    print(json.dumps([vars(each) for each in found]) if as_json else words.doctor(found))
+    answer(words.doctor(found), [vars(each) for each in found], as_json=as_json)
     raise typer.Exit(6 if found else 0)
 
 
@@ -207,25 +206,33 @@ def run(
     script: Annotated[str, typer.Argument(help=SCRIPT_HELP, metavar="SCRIPT [ARGS]...")],
     context: typer.Context,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
-    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="The profile, or its URL; else the best for this machine.")
+    ] = None,
     level: LevelOption = None,
     task: Annotated[
         str | None,
         typer.Option("--target", "--name", help="Take the profile of this task, such as model, not the script's own."),
     ] = None,
     nproc: Annotated[int | None, typer.Option(min=1, help="Processes on each machine; else the profile's.")] = None,
+    required: Annotated[
+        bool,
+        typer.Option("--require-profile", help="Exit with 4 if no profile can be applied; else the script trains."),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also say at the end how fast it was.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say what is applied.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
-    """Start training with the profile's processes, threads, CPUs, backend and allocator."""
-    from autotune.launch.command import check_slurm
-
-    check_slurm(os.environ)
+    """Start training with the profile's processes, threads, CPUs, backend and allocator. It always trains."""
     found = line.script(script, context.args, module=module)
+    from autotune.environment import is_first
     from autotune.launch.prepare import StartOptions, prepare
 
-    launch = prepare(found, StartOptions(profile=profile, level=level, task=task, processes=nproc))
-    for note in launch.notes:
-        say(note)
+    options = StartOptions(profile=profile, level=level, task=task, processes=nproc, required=required, verbose=verbose)
+    launch = prepare(found, options)
+    if is_first(os.environ):
+        for text in filter(None, ("" if quiet else launch.title, *launch.notes)):
+            say(f"autotune: {text}")
     if dry_run:
         print(launch.shell())
     else:
@@ -240,6 +247,7 @@ def check(
     level: LevelOption = None,
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
     force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False,
+    as_json: JsonOption = False,
     module: ModuleOption = False,
     allow_network: NetworkOption = False,
 ) -> None:
@@ -256,7 +264,7 @@ def check(
 
     with live_view(limit, started) as observe:
         result = measure(profile, found, level, limit, observe, force=force)
-    print(words.checked(result))
+    answer(words.checked(result), {**asdict(result), "verdict": result.verdict.value}, as_json=as_json)
     raise typer.Exit(EXIT_CODES[result.verdict])
 
 
@@ -277,36 +285,45 @@ app.add_typer(cli_profiles.profiles_app, name="profiles")
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. Usage errors are shown by typer itself (exit 2)."""
     prepare_streams()
-    if project.working_folder() is None:
-        say("autotune: the working folder was deleted: change to another")
-        sys.exit(2)
+    asked: dict[str, bool] = {}
+    try:
+        if project.working_folder() is None:
+            raise UsageError("the working folder was deleted: change to another")
+        _run(arguments, asked)
+    except (AutotuneError, Interrupted) as error:
+        text, traceback = _words(error), getattr(error, "traceback", "")
+        if traceback:
+            print(f"{traceback.rstrip()}\n", file=sys.stderr)
+        say(text if isinstance(error, UserCodeError) else f"autotune: {text}")
+        if asked.get("json"):
+            data = {"error": text, "exit_code": error.exit_code, "traceback": traceback or None}
+            answer("", data, as_json=True)
+        sys.exit(error.exit_code)
+    sys.exit(0)
+
+
+def _run(arguments: list[str] | None, asked: dict[str, bool]) -> None:
+    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets ``json`` if that is wanted."""
     try:
         try:
-            app(args=arguments)
+            app(args=arguments, obj=asked)
         except SystemExit as ended:
             if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
-                say(NOTHING_SAVED.format("SIGINT"))
+                raise Interrupted(signal.SIGINT) from None
             raise
         finally:
             sys.stdout.flush()
     except OSError as error:
         if error.filename is not None:  # such as a name of 300 letters
-            say(f"autotune: {cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}")
-            sys.exit(2)
+            raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error
         if error.errno != errno.ENOSPC:
             raise
-        say(f"autotune: the output cannot be written ({error.strerror})")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends
-        sys.exit(2)
-    except UserCodeError as error:
-        say(f"{error.traceback.rstrip()}\n\n{error}" if error.traceback else str(error))
-        sys.exit(error.exit_code)
-    except AutotuneError as error:
-        say(f"autotune: {error}")
-        sys.exit(error.exit_code)
-    except Interrupted as interruption:
-        name = signal.Signals(interruption.signal).name
-        saved = f"the best so far, not proven, is in {interruption.saved}; --resume goes on from here"
-        say(f"autotune: interrupted by {name}; {saved}" if interruption.saved else NOTHING_SAVED.format(name))
-        sys.exit(interruption.exit_code)
-    sys.exit(0)
+        raise UsageError(f"the output cannot be written ({error.strerror})") from error
+
+
+def _words(error: AutotuneError | Interrupted) -> str:
+    if not isinstance(error, Interrupted):
+        return str(error)
+    saved = f"the best so far, not proven, is in {error.saved}; --resume goes on from here"
+    return f"interrupted by {signal.Signals(error.signal).name}; {saved if error.saved else NOTHING_SAVED}"

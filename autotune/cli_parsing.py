@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import math
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +21,16 @@ from autotune.knobs.level import LEVELS
 from autotune.launch import line
 from autotune.trial.target import is_script
 
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+"""What would steer a terminal, and how it is shown."""
+
+
+def _remember(context: typer.Context, value: bool) -> bool:
+    """Note for errors that the answer is an object."""
+    context.ensure_object(dict)["json"] = value
+    return value
+
+
 TargetArgument = Annotated[
     str,
     typer.Argument(
@@ -28,7 +41,7 @@ TargetArgument = Annotated[
 ]
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", callback=_remember, help="One JSON object on stdout.")]
 ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
 LevelOption = Annotated[str | None, typer.Option(help=f"One of {', '.join(LEVELS)}; by default the recommended one.")]
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
@@ -112,7 +125,21 @@ def optional_bytes(text: str | None, option: str) -> int | None:
 
 def say(text: str) -> None:
     """Print for people, on standard error."""
-    print(text, file=sys.stderr)
+    print(text.translate(CONTROLS), file=sys.stderr)
+
+
+def answer(text: str, data: Any = None, *, as_json: bool = False) -> None:
+    """Print the answer of a command on standard output: ``text``, or ``data`` as one JSON object."""
+    print(json.dumps(_finite(data)) if as_json else text.translate(CONTROLS))
+
+
+def _finite(data: Any) -> Any:
+    """Return ``data`` with null for numbers that JSON does not have."""
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def confirm(question: str) -> None:

@@ -7,12 +7,12 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune import project
-from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
+from autotune.cli_parsing import JsonOption, LevelOption, ProfileArgument, answer, confirm, say
 from autotune.errors import NothingUsable, ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -26,28 +26,31 @@ REPORT = re.compile(rb"\A\s*<")
 NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
 
 
-def show(profile: ProfileArgument) -> None:
+def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print a profile for people."""
-    from autotune.profiles.file import read
+    from autotune.profiles.file import read, to_data
     from autotune.report import profile as words
 
-    print(words.show(read(profile)))
+    found = read(profile)
+    answer(words.show(found), to_data(found), as_json=as_json)
 
 
-def validate(profile: ProfileArgument) -> None:
+def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Check a profile against the schema."""
     from autotune.profiles.file import read
 
     found = read(profile)
-    print(f"{profile}: valid {found.schema} for {found.key}, target {found.target.name}")
+    data = {"path": str(profile), "schema": found.schema, "key": found.key, "target": found.target.name}
+    answer("{path}: valid {schema} for {key}, target {target}".format(**data), data, as_json=as_json)
 
 
-def diff(left: ProfileArgument, right: ProfileArgument) -> None:
+def diff(left: ProfileArgument, right: ProfileArgument, as_json: JsonOption = False) -> None:
     """Compare two profiles knob by knob."""
     from autotune.profiles.file import read
     from autotune.report import profile as words
 
-    print(words.diff(read(left), read(right), (left.name, right.name)))
+    one, other = read(left), read(right)
+    answer(words.diff(one, other, (left.name, right.name)), words.differences(one, other), as_json=as_json)
 
 
 def export(
@@ -73,26 +76,17 @@ def report(
 
 def check_report(out: Path) -> None:
     """Raise `UsageError` if no report can be drawn, or ``out`` cannot be written: before a run, not after it."""
-    from autotune.profiles.places import check_kind
+    from autotune.profiles.places import checked_place
 
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
-    if out.is_dir():
-        raise UsageError(f"{out}: is a folder. Name the report's file, such as {out / 'report.html'}")
-    check_kind(out, "report", REPORT)
+    checked_place(out, "report", REPORT)
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
-    """Write the report of ``profile`` to ``out``. Returns a sentence for people.
+    """Write the report of ``profile``, which is in the file ``path``, to ``out``. Returns a sentence for people.
 
-    Args:
-        profile: the result.
-        path: of the profile, by which its journal is found.
-        out: the file to write.
-        script: how the user's script is started, without Python; by the target's name if None.
-
-    Raises:
-        UsageError: the journal cannot be read, or ``out`` is something else or cannot be written.
+    ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
     from autotune.profiles.places import write_whole
     from autotune.report.page import html
@@ -110,14 +104,14 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 
 
 @profiles_app.command("list")
-def list_profiles() -> None:
+def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
     from autotune.profiles.file import read
     from autotune.profiles.places import places, target_of
     from autotune.profiles.registry import Registry
     from autotune.report import profile as words
 
-    looked, some = places(), False
+    looked, lines, data = places(), list[str](), list[dict[str, Any]]()
     for there in map(Registry, looked):
         try:
             names = there.names()
@@ -125,14 +119,17 @@ def list_profiles() -> None:
             say(str(error))
             continue
         for name in names:
-            some = True
+            own = {"source": there.source(name), "target": target_of(name)}
             try:
-                # files at URLs are not read
-                shown = target_of(name) if there.url else words.listed(read(there.path(name)))
-                print(f"{there.source(name)}  {shown}")
+                found = None if there.url else read(there.path(name))  # files at URLs are not read
+                lines.append(f"{own['source']}  {words.listed(found) if found else own['target']}")
+                data.append(own | ({"target": found.target.name, "key": found.key} if found else {}))
             except ProfileError as error:
-                print(str(error).splitlines()[0])
-    if not some:
+                lines.append(str(error).splitlines()[0])
+                data.append(own | {"error": lines[-1]})
+    if lines or as_json:
+        answer("\n".join(lines), {"profiles": data}, as_json=as_json)
+    else:
         folders = " or ".join(str(each) for each in looked if isinstance(each, Path))
         say(f"no profiles in {folders}; make one: autotune tune train.py")
 
@@ -140,6 +137,7 @@ def list_profiles() -> None:
 @profiles_app.command("match")
 def match(
     target: Annotated[str | None, typer.Argument(help="A script, a task's name, or a profile (.yaml).")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.probes import inventory
@@ -161,7 +159,8 @@ def match(
     elif best.verdict in APPLIED:
         wanted, grown = for_this_machine(best.profile, best.profile.default_level, machine)
         notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes]
-    print(words.matched(best, notes))
+    data = {"source": best and best.source, "verdict": best.verdict if best else "none", "notes": notes}
+    answer(words.matched(best, notes), data, as_json=as_json)
     if best is None or best.verdict not in APPLIED:
         raise typer.Exit(4)
 
@@ -200,10 +199,7 @@ def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     if profile.evidence.busy and not force:
-        raise UsageError(
-            f"{path}: was measured on a busy machine: tune again when nothing else runs (--wait-quiet 10m), or give"
-            " --force"
-        )
+        raise UsageError(f"{path}: was measured on a busy machine: tune again (--wait-quiet 10m), or give --force")
     for level in profile.impossible():
         gain = f"{profile.levels[level].speedup.value:.0f}x"
         raise UsageError(f"{path}: {gain} ({level}) is not possible there: tune again when nothing else runs")
@@ -249,12 +245,7 @@ def pull(
 
 
 def _best(target: str | None, source: str | None) -> Match:
-    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it.
-
-    Raises:
-        UsageError: no target, or no such registry.
-        NothingUsable: no profile fits.
-    """
+    """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it."""
     from autotune.probes import inventory
     from autotune.profiles import match, places, registry
 
@@ -275,11 +266,7 @@ def _best(target: str | None, source: str | None) -> Match:
 
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
-    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none."""
     from autotune.profiles import places
 
     found = places.named_places()

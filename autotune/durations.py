@@ -9,7 +9,7 @@ from autotune.errors import UsageError
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MOST_SECONDS = 3650 * 86400.0
 """Ten years: more is a slip, and clocks of the system overflow."""
-_UNIT = "s(?:ec|econd)?s?|m(?:in|inute)?s?|h(?:our)?s?|d(?:ay)?s?"
+_UNIT = "s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?"
 _PART = re.compile(rf"([0-9.]+(?:e[-+]?[0-9]+)?) *({_UNIT})?(?![a-z]) *", re.IGNORECASE)
 
 
@@ -19,11 +19,7 @@ def optional_seconds(text: str | None, option: str) -> float | None:
 
 
 def seconds(text: str, option: str) -> float:
-    """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds.
-
-    Args:
-        text: as the user typed it.
-        option: after which it was typed.
+    """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours``, typed after ``option``, in seconds.
 
     Raises:
         UsageError: not a duration.

@@ -12,6 +12,15 @@ NO = ("", "0", "false", "no", "off")
 """Values that mean no, in upper or lower case; all others mean yes."""
 
 
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""The first that is set says which of several processes this is."""
+
+
+def is_first(environment: Mapping[str, str]) -> bool:
+    """Return True in the process that speaks for all of a job."""
+    return next((environment[name] for name in RANKS if name in environment), "0") in ("", "0")
+
+
 def disabled(environment: Mapping[str, str]) -> bool:
     """Return True if training runs as it is, without a profile."""
     return environment.get(DISABLE, "").strip().lower() not in NO

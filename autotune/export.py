@@ -6,8 +6,7 @@ A knob that a target cannot express is shown as plain PyTorch code, in a comment
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Count, Knob, Plan
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
-from autotune.launch.command import LOOPBACK, TORCHRUN_MODULE, command, environment, system_tools
+from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
 from autotune.report.result import batch_note
 
-MACHINES = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=HOST:29400")
-"""torchrun's options for several machines."""
 VARIABLES = tuple(knob.name for knob in KNOBS if knob.variables is not None)
 """Knobs that variables of a shell express."""
 LOADER = ("num_workers", "prefetch_factor", "worker_start", "pin_memory", "batch_size")
@@ -46,11 +43,7 @@ Text = tuple[list[str], tuple[str, ...]]
 
 
 def exported(path: Path, level: str | None, to: str) -> str:
-    """Return a level of the profile at ``path`` for the target ``to``.
-
-    Raises:
-        UsageError: no such target, or no such level.
-    """
+    """Return a level of the profile at ``path`` for the target ``to``."""
     if to not in TARGETS:
         hint = did_you_mean(to.lower(), TARGETS)
         raise UsageError(f"--to {to}: no such target; targets are {', '.join(TARGETS)}{hint}")
@@ -74,31 +67,21 @@ def plan_of(settings: Settings, device: Device, inventory: Inventory) -> Plan:
     torchrun_backend = "gloo" if row is not None and row.module else settings.backend
     started = settings.but(backend=torchrun_backend)
     added = environment(started, inventory, {}, plain=True)
-    start = partial(command, started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
+    start = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     return Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
         environment=added.set,
         missing=added.not_applied,
-        command=_line(start()),
-        on_machines=_line(start(machines=2, options=MACHINES)),
+        command=shlex.join(start).replace(f"python -m {TORCHRUN_MODULE}", "torchrun"),
         torchrun_backend=torchrun_backend,
     )
 
 
-def _line(words: Sequence[str]) -> str:
-    return shlex.join(words).replace(f"python -m {TORCHRUN_MODULE}", "torchrun")
-
-
 def text(to: str, plan: Plan, head: Iterable[str]) -> str:
-    """Return what to paste, with comments around it. Every knob is expressed, or named with the reason.
-
-    Args:
-        to: the target's name.
-        plan: what is exported.
-        head: lines that stand first, as comments.
-    """
+    """Return what to paste for the target ``to``, after the lines ``head`` as comments. Every knob is expressed, or
+    named with the reason."""
     what, write = TARGETS[to]
     lines, knobs = write(plan)
     moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]
@@ -136,13 +119,7 @@ def _env(plan: Plan) -> Text:
 
 
 def _torchrun(plan: Plan) -> Text:
-    several = [each for each in _variables(plan) if not each.endswith(f"={LOOPBACK}")]
-    lines = [
-        " ".join([*_variables(plan), plan.command]),
-        "# Or on each of several machines, with their number and the name of one of them:",
-        f"#   {' '.join([*several, plan.on_machines])}",
-    ]
-    return lines, (*VARIABLES, "processes", "binding")
+    return [" ".join([*_variables(plan), plan.command])], (*VARIABLES, "processes", "binding")
 
 
 def _accelerate(plan: Plan) -> Text:

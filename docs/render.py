@@ -1,6 +1,6 @@
 """Put a real tuning run into the documents.
 
-    autotune tune examples/jpeg_folder.py --profile run.yaml 2> run.txt
+    autotune tune examples/jpeg_folder.py --profile run.yaml > run.txt
     python docs/render.py run.txt
 
 The final text becomes `docs/images/tune.txt`, the picture `docs/images/tune.svg` and the README's result block. Without

@@ -102,7 +102,6 @@ class Plan:
         environment: variables that each process starts with, those of the libraries included.
         missing: why a knob could not be put into the environment, by knob.
         command: torchrun's command line for ``train.py``, without variables; plain Python for one process.
-        on_machines: the same for each of several machines.
         torchrun_backend: the backend that torchrun starts; another than the settings' if those need MPI or a module.
     """
 
@@ -112,7 +111,6 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     command: str = "python train.py"
-    on_machines: str = "torchrun --nnodes=2 train.py"
     torchrun_backend: str | None = None
 
     def start_with(self, *names: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from autotune.errors import ContractError, UsageError, did_you_mean
 from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word
-from autotune.knobs.level import LEVELS
+from autotune.knobs.level import LEVELS, LOWEST
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.facts import Inventory
@@ -20,6 +21,8 @@ DEFAULT_BATCH = 32
 """Global batch if the user states none. Nobody trains with PyTorch's own default of 1."""
 LOADER_FACTS = ("persistent_workers",)
 """Keys of ``CURRENT`` about the user's loader that are no knobs."""
+IN_USE: dict[str, Any] = {"processes": 2, "num_workers": 1, "threads": 2}
+"""Values beside which knobs act that need several processes, workers or threads."""
 CROWDING = ("processes", "threads", "num_workers")
 """Knobs that the machine limits, whatever the task."""
 
@@ -33,20 +36,12 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     Raises:
         ContractError: ``CURRENT`` contradicts itself, names no knob, or a value that no knob takes.
     """
+    check_current(task.current)
     current = {name: value for name, value in task.current.items() if name not in LOADER_FACTS}
     batch = current.pop("batch_size", DEFAULT_BATCH)
     processes = current.get("processes", 1)
-    for name, value in (current | {"batch_size": batch}).items():
-        if name not in KNOB_NAMES:
-            raise ContractError(no_knob(f"CURRENT[{name!r}]", name))
-        wanted = BY_NAME[name].why_not(value)
-        if wanted is not None:
-            raise ContractError(f'CURRENT["{name}"] = {value!r}: must be {wanted}')
     if batch % processes:
-        raise ContractError(
-            f'CURRENT["batch_size"] = {batch} is the global batch; it cannot be shared equally by'
-            f" {processes} process(es)"
-        )
+        raise ContractError(f'CURRENT["batch_size"] = {batch}: {processes} processes cannot share it equally')
     defaults = {knob.name: knob.pytorch_default(inventory) for knob in KNOBS if knob.pytorch_default is not None}
     defaults["threads"] = max(1, defaults["threads"] // processes)
     device = devices.of(task.device)
@@ -54,6 +49,31 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     if processes > 1:
         defaults["backend"] = device.backend
     return Settings(**(defaults | current), batch_size=batch // processes)
+
+
+def check_current(current: Mapping[str, Any]) -> None:
+    """Raise `ContractError` if ``CURRENT`` names no knob, or a value that no knob takes."""
+    for name, value in current.items():
+        if name in LOADER_FACTS:
+            continue
+        if name not in KNOB_NAMES:
+            raise ContractError(no_knob(f"CURRENT[{name!r}]", name))
+        wanted = BY_NAME[name].why_not(value)
+        if wanted is not None:
+            raise ContractError(f'CURRENT["{name}"] = {value!r}: must be {wanted}')
+
+
+def written_current(tree: ast.Module) -> dict[str, Any]:
+    """Return what ``CURRENT = dict(...)`` or ``{...}`` of a task file says in plain words and numbers."""
+    pairs: list[tuple[Any, ast.expr]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [getattr(each, "id", "") for each in node.targets] == ["CURRENT"]:
+            if isinstance(node.value, ast.Call):
+                pairs = [(ast.Constant(each.arg), each.value) for each in node.value.keywords if each.arg]
+            elif isinstance(node.value, ast.Dict):
+                pairs = [*zip(node.value.keys, node.value.values, strict=True)]
+    plain = ast.Constant
+    return {str(key.value): own.value for key, own in pairs if isinstance(key, plain) and isinstance(own, plain)}
 
 
 def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
@@ -121,11 +141,19 @@ def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str |
             raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
         if name in only:
             raise UsageError(f"--fix {name}={value} --only {name}: a fixed knob cannot move; give one of the two")
-        first = BY_NAME[name].level.name
-        if level in LEVELS[first].below and value != BY_NAME[name].neutral:
-            raise UsageError(
-                f"--fix {name}={value} --level {level}: {name} moves from level {first} on; give --level {first}"
-            )
+        if value != BY_NAME[name].neutral:
+            _check_level(f"--fix {name}={value}", BY_NAME[name].level.name, level)
+        if value not in (None, BY_NAME[name].neutral) and getattr(Settings(**(IN_USE | dict(fixed))), name) != value:
+            others = " ".join(f"--fix {other}={fixed[other]}" for other in fixed if other != name)
+            raise UsageError(f"--fix {name}={value}: it does nothing beside {others}")
+    first = min((BY_NAME[name].level.name for name in only), key=[*LEVELS].index, default=LOWEST)
+    _check_level(f"--only {','.join(only)}", first, level)
+
+
+def _check_level(option: str, first: str, level: str | None) -> None:
+    """Raise `UsageError` if what ``option`` names moves from level ``first`` on, which is above ``level``."""
+    if level in LEVELS[first].below:
+        raise UsageError(f"{option} --level {level}: moves from level {first} on; give --level {first}")
 
 
 def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import AffinityPlan, cpu_list
 from autotune.knobs.knob import Start, Variables
@@ -56,14 +55,11 @@ def command(
 
     Args:
         settings: processes (of each machine) and backend count.
-        script: the training script; ``-m`` if ``args`` begin with a module.
-        args: its own arguments.
-        python: the interpreter.
+        script, args, python: ``-m`` if ``args`` begin with a module; its own arguments; its interpreter.
         binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
-        mpiexec: MPI's launcher, for the backends that need it.
         machines: how many train together, this one among them.
-        options: torchrun's, of the user's own line; those for this machine alone if there are none.
-        torchrun: the module that starts several processes.
+        mpiexec, torchrun, options: MPI's launcher; the module that starts several processes, and its options in the
+            user's own line; those for this machine alone if there are none.
         applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
@@ -89,15 +85,12 @@ def system_tools(plan: AffinityPlan) -> list[str]:
     return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
 
 
-def check_slurm(environment: Mapping[str, str]) -> None:
-    """Raise `UsageError` in a Slurm step that starts several tasks on a machine: each would take all of it."""
+def slurm_tasks(environment: Mapping[str, str]) -> str | None:
+    """Return why a Slurm step starts too many tasks on a machine, each of which would take all of it; or None."""
     nodes = environment.get("SLURM_STEP_NUM_NODES", "1")
     tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
-    if tasks != nodes:
-        raise UsageError(
-            f"srun started {tasks} tasks on {nodes} machine(s); one on each starts its own processes:"
-            " srun --ntasks-per-node=1 autotune ..."
-        )
+    advice = "one on each starts its own processes: srun --ntasks-per-node=1 autotune ..."
+    return None if tasks == nodes else f"srun started {tasks} tasks on {nodes} machine(s); {advice}"
 
 
 # Environment ----------------------------------------------------------------------------------------------------------
@@ -119,12 +112,8 @@ def environment(
 ) -> Environment:
     """Return the variables that each training process on this machine starts with.
 
-    Args:
-        settings: the tuned settings.
-        inventory: this machine.
-        own: the user's environment.
-        machines: how many train together. The network interface between several is the user's to choose.
-        plain: see `Start`.
+    The user's environment is ``own``; ``plain`` is that of `Start`. The network interface between several ``machines``
+    is the user's to choose.
     """
     start = Start(inventory, own, plain)
     found = {knob.name: knob.variables(settings, start) for knob in KNOBS if knob.variables is not None}

@@ -19,6 +19,8 @@ PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 MODULES = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
 """Launchers that are started with ``python -m``."""
 
+PREFIXES, ASSIGNED = ("env", "uv"), re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+"""What may stand before the launcher."""
 MPI_OPTIONS = ("--oversubscribe --allow-run-as-root", "-n -np --np")
 OPTIONS = {
     "python": ("-u -B -m", ""),
@@ -44,7 +46,17 @@ LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
 def is_launcher(word: str) -> bool:
     """Return True if ``word`` is a launcher's name, or a path to it."""
     name = os.path.basename(word)
-    return name in LAUNCHERS or PYTHON.fullmatch(name) is not None
+    return name in LAUNCHERS or PYTHON.fullmatch(name) is not None or _without_prefix([word, "x"])[1] != [word, "x"]
+
+
+def _without_prefix(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of ``env A=b`` or ``A=b`` in front of a line, and the line, also without ``uv run``."""
+    variables, rest = dict[str, str](), list(words)
+    while rest and (rest[0] in PREFIXES or (ASSIGNED.fullmatch(rest[0]) and not os.path.exists(rest[0]))):
+        name, equals, value = rest.pop(0).partition("=")
+        variables |= {name: value} if equals else {}
+        rest = rest[name == "uv" and rest[:1] == ["run"] :]
+    return variables, rest
 
 
 def parse(words: Sequence[str]) -> Script | None:
@@ -55,17 +67,15 @@ def parse(words: Sequence[str]) -> Script | None:
     """
     if not words or not is_launcher(words[0]):
         return None
-    name = os.path.basename(words[0])
-    return LAUNCHERS.get(name, _python)(name, words[1:])
+    _variables, rest = _without_prefix(words)
+    if not rest:
+        raise UsageError(f"{' '.join(words)}: starts no script")
+    name = os.path.basename(rest[0])
+    return LAUNCHERS.get(name, _python)(name, rest[1:]) if is_launcher(name) else _written(rest, module=False)
 
 
 def target(written: str, arguments: Sequence[str], *, module: bool = False, network: bool = False) -> Target:
-    """Return the task file or script that a command's words name; see `autotune.trial.target.recognise_target`.
-
-    Raises:
-        UsageError: there is no such file, or the launch line is not understood.
-        ContractError: a task file lacks something.
-    """
+    """Return the task file or script that a command's words name; see `autotune.trial.target.recognise_target`."""
     line = _line(written, arguments, module)
     if line.machines > 1:
         raise UsageError(f"torchrun --nnodes={line.machines}: a training is tuned on one machine")
@@ -73,18 +83,12 @@ def target(written: str, arguments: Sequence[str], *, module: bool = False, netw
     if isinstance(found, Script):
         return replace(line, path=found.path, network=found.network)
     if line.launcher is not None:
-        raise UsageError(
-            f"{line.written} is a task file, which is tuned without a launcher: autotune tune {line.written}"
-        )
+        raise UsageError(f"{line.written} is a task file: give it without a launcher, autotune tune {line.written}")
     return found
 
 
 def script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:
-    """Return the script that a command's words start, whatever is in it.
-
-    Raises:
-        UsageError: there is no such script, or the launch line is not understood.
-    """
+    """Return the script that a command's words start, whatever is in it."""
     line = _line(written, arguments, module)
     return replace(line, path=started_script(line.written, line.arguments, module=line.module is not None).path)
 
@@ -92,6 +96,7 @@ def script(written: str, arguments: Sequence[str], *, module: bool = False) -> S
 def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
     """Return the script as it was written, with its launcher and the whole line if it has one."""
     words = (written, *arguments)
+    os.environ.update({} if module else _without_prefix(words)[0])  # as a shell does: all that is started has them
     found = (None if module else parse(words)) or _written(words, module)
     if found.launcher is None:
         return found
@@ -167,11 +172,7 @@ def _accelerate(name: str, words: Sequence[str]) -> Script:
 
 
 def _config(named: str | None, *, needed: bool) -> dict[str, str]:
-    """Return the plain lines of Accelerate's configuration: of the file that is ``named``, else of its default one.
-
-    Raises:
-        UsageError: the file describes more than this package can start.
-    """
+    """Return the plain lines of Accelerate's configuration: of the file that is ``named``, else of its default one."""
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     path = Path(named or Path(home) / "accelerate" / "default_config.yaml")
     if named is None and not (needed and path.is_file()):

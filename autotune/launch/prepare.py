@@ -7,15 +7,15 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from autotune import project
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, disabled
-from autotune.errors import UsageError
+from autotune.errors import NothingUsable, UsageError, did_you_mean
 from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import own_threads
 from autotune.launch.command import (
@@ -23,14 +23,14 @@ from autotune.launch.command import (
     OUR_TORCHRUN,
     command,
     environment,
-    system_tools,
+    slurm_tasks,
     without_mpi_job,
 )
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.profiles import registry
+from autotune.profiles import places, registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, Match
@@ -40,15 +40,9 @@ from autotune.trial.target import Script
 
 AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
-NOT_FELT = (
-    f"{AS_IT_IS}: the run that was tuned is too short to gain from its profile. For a longer run, give --level {{}}"
-)
-OTHER_NUMBER = (
-    "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
-    " line, or give --nproc"
-)
+NOT_FELT = "the run that was tuned would save too little to feel. To apply its profile all the same, give --level {}"
+OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
-DISABLED = f"{DISABLE} is set: {AS_IT_IS}, without a profile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,35 +50,40 @@ class StartOptions:
     """The user's options for the start.
 
     Attributes:
-        profile: the profile; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.
+        profile: the profile or its URL; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.
         level: one of `LEVELS`; ``AUTOTUNE_LEVEL`` or the recommended one if None.
         task: whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
+        required: raise if no profile can be applied.
+        verbose: say at the end how fast the script was.
     """
 
-    profile: Path | None = None
+    profile: Path | str | None = None
     level: str | None = None
     task: str | None = None
     processes: int | None = None
+    required: bool = False
+    verbose: bool = False
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that starting needs, printable as a shell line that works without this tool."""
+    """Everything that starting needs, printable as a shell line."""
 
     command: list[str]
-    portable: list[str]
-    """The command with the system's own tools in place of this package's."""
     environment: dict[str, str]
     added: dict[str, str]
     notes: tuple[str, ...]
+    title: str = ""
+    """Profile, level and knobs in force; empty if the script starts as it is."""
     binds: bool = False
     """True if this process binds itself before it becomes the training: one process needs no starter of its own."""
 
     def shell(self) -> str:
         """Return one shell line."""
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
-        return " ".join([*variables, shlex.join(self.portable)])
+        binder = [sys.executable, *BINDER] if self.binds else []
+        return " ".join([*variables, shlex.join([*binder, *self.command])])
 
     def start(self) -> None:
         """Replace this process by the training (exec).
@@ -102,50 +101,83 @@ class Launch:
 
 
 def prepare(script: Script, options: StartOptions) -> Launch:
-    """Return what ``autotune run`` starts.
+    """Return what ``autotune run`` starts: the script as it is, with the reason, if no profile can be applied.
 
     Raises:
-        UsageError: no profile for this machine, no such level, or too many processes.
+        UsageError: what the user asks for cannot be: a file, a level, a number of processes.
+        NothingUsable: no profile can be applied, and one is required.
     """
-    if disabled(os.environ) or script.hides_us:
-        return _as_it_is(script, DISABLED if disabled(os.environ) else f"{AS_IT_IS}: {script.hides_us}")
-    inventory = probe()
+    if disabled(os.environ):
+        return _as_it_is(script, f"{DISABLE} is set")
+    _check(options)
+    try:
+        return _tuned(script, options)
+    except UsageError:
+        raise
+    except Exception as error:  # whatever is wrong with a profile or a probe, the script trains
+        reason = " ".join(str(error).split()) or type(error).__name__
+    if options.required:
+        raise NothingUsable(reason)
+    return _as_it_is(script, reason)
+
+
+def _check(options: StartOptions) -> None:
+    """Raise `UsageError` if the user names a level or a file that is nowhere."""
+    if options.level is not None and options.level not in LEVELS:
+        hint = did_you_mean(options.level, LEVELS)
+        raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}{hint}")
+    if options.profile and options.task:
+        raise UsageError("--name chooses among profiles, and --profile names one: give one of the two")
+    if options.profile and not (places.is_url(str(options.profile)) or Path(options.profile).exists()):
+        raise UsageError(f"--profile {options.profile}: no such file. autotune profiles list shows which there are")
+
+
+def _tuned(script: Script, options: StartOptions) -> Launch:
+    """Return the start with a profile, or the script as it is if its profile changes nothing."""
+    if reason := slurm_tasks(os.environ) or script.hides_us:
+        raise NothingUsable(reason)
+    inventory = probe(quick=True)
     found, said = _profile(script, options, inventory)
-    profile, sentence = found.profile, found.sentence
+    profile = found.profile
     if found.verdict == NONE:
-        return _as_it_is(script, f"{AS_IT_IS}: {sentence}")
+        raise NothingUsable(found.sentence)
     named = options.level or os.environ.get(LEVEL)
-    level = profile.checked_level(named, "--level" if options.level else LEVEL)
+    if not options.level and named and named not in profile.levels:
+        said, named = (*said, f"{LEVEL}={named}: the profile has {', '.join(profile.levels)}"), None
+    level = profile.checked_level(named)
     if not named and (doubt := profile.unproven(level)):
-        return _as_it_is(script, *said, f"{AS_IT_IS}: {doubt}")
+        raise NothingUsable("; ".join((*said, doubt)))
     if not named and options.processes is None and script.machines == 1 and not profile.saves_time(level):
-        return _as_it_is(script, *said, NOT_FELT.format(level))
+        return _as_it_is(script, NOT_FELT.format(level), said)
     if script.machines > 1 and (reason := _why_one_machine(profile, level)):
-        return _as_it_is(script, *said, f"{AS_IT_IS}: {reason}")
+        raise NothingUsable(reason)
+    if BACKENDS[profile.levels[level].settings.backend or "gloo"].module is not None:
+        inventory = probe()  # whether it works here
     settings, notes = _settings(script, profile, level, options, inventory)
     if script.line and options.processes is None and settings.processes != script.processes:
-        return _as_it_is(script, OTHER_NUMBER.format(script.processes, settings.processes))
+        raise NothingUsable(OTHER_NUMBER.format(script.processes, settings.processes))
     order, alone = _order(profile, level, settings), settings.processes == 1 and script.machines == 1
     as_one = torchrun.variables() if alone and profile.target.ranked and "RANK" not in os.environ else {}
     by = (AS_ONE,) if as_one else ()
     if alone and order is None and profile.target.script is not None:
-        why = notes or (f"{AS_IT_IS}: level {level} has your own settings",)
-        return _as_it_is(script, *why, *by, own=as_one)
+        return _as_it_is(script, f"level {level} has your own settings", (*said, *notes, *by), own=as_one)
+    if order is not None and options.verbose:
+        items = settings.global_batch if profile.target.unit == "samples" else 1
+        by_batch = profile.target.script == "batches"
+        order = replace(order, expected=profile.levels[level].rate / items, by_batch=by_batch)
     own = as_one | dict(script.variables)
     if profile.target.script is None:
         own |= {PROFILE: str(registry.local(found).resolve()), LEVEL: level}
     launch = _launch(script, settings, order, own, inventory)
-    return replace(launch, notes=(*said, *filter(None, [sentence]), *notes, *by, *launch.notes))
+    knobs = (f"{name}={mine}" for name, (mine, _) in settings.difference(profile.baseline).items() if mine is not None)
+    title = f"{found.source}, level {level}: {', '.join(knobs) or 'your own settings'}"
+    return replace(launch, title=title, notes=(*said, *filter(None, [found.sentence]), *notes, *by, *launch.notes))
 
 
 def _settings(
     script: Script, profile: Profile, level: str, options: StartOptions, inventory: Inventory
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings of ``level`` as this machine and the user's own variables allow, and notes.
-
-    Raises:
-        UsageError: the script, or this machine, cannot train as so many processes.
-    """
+    """Return the settings of ``level`` as this machine and the user's own variables allow, and notes."""
     if options.processes is None:
         wanted, notes = for_this_machine(profile, level, inventory)
     else:
@@ -159,7 +191,8 @@ def _settings(
     if alone is not None:
         said = (*said, f"{script.name} is started as one process: {alone}")
         settings = one_process(settings, inventory)
-    _check_shares(profile, settings)
+    if reason := _why_apart(profile, settings):
+        raise (UsageError if options.processes else NothingUsable)(reason)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
 
@@ -179,18 +212,18 @@ def _launch(
     alone = settings.processes == 1 and script.machines == 1
     binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
-    starting = partial(
-        command,
+    start = command(
         settings,
         first,
         rest,
         sys.executable,
+        binder=binder,
         machines=script.machines,
         options=script.options,
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
+        torchrun=OUR_TORCHRUN,
     )
-    start = starting(binder=binder, torchrun=OUR_TORCHRUN)
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if script.machines > 1:
         samples = -(-settings.global_batch // (settings.processes * script.machines))
@@ -198,38 +231,33 @@ def _launch(
             f"{script.machines} machines x {settings.processes} processes share the global batch of"
             f" {settings.global_batch} ({samples} samples each); the profile was measured on one machine"
         )
-    portable = starting(binder=system_tools(plan))
-    return Launch(start, portable, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
+    return Launch(start, base | variables, variables, tuple(notes), binds=alone and bool(plan.affinities))
 
 
-def _as_it_is(script: Script, *notes: str, own: Mapping[str, str] | None = None) -> Launch:
+def _as_it_is(script: Script, why: str, notes: tuple[str, ...] = (), own: Mapping[str, str] | None = None) -> Launch:
     """Return the script without a profile: by the user's own launch line, else with the variables ``own``."""
+    said = (*notes, f"{AS_IT_IS}: {why}")
     if script.line:
-        return Launch(list(script.line), list(script.line), dict(os.environ), {}, notes)
+        return Launch(list(script.line), dict(os.environ), {}, said)
     start, added = [sys.executable, *script.words], dict(own or {})
-    return Launch(start, start, os.environ | added, added, notes)
+    return Launch(start, os.environ | added, added, said)
 
 
 def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
-    """Return the profile to take: the one that the user names, else the best for this machine; and notes.
-
-    Raises:
-        ProfileError: the profile that the user names cannot be read.
-        UsageError: none is named, and none is applied by itself.
-    """
+    """Return the profile to take: the one that the user names, else the best for this machine; and notes."""
     named = options.profile or (os.environ.get(PROFILE) if options.task is None else None)
     if named:
         match = registry.of_file(named, Here.on(inventory))
         tuned = match.profile.target
-        same = tuned.script is None or tuned.name in (*project.names_of(script.path), options.task)
+        same = tuned.script is None or tuned.name in project.names_of(script.path)
         return match, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
     names = (options.task,) if options.task else project.names_of(script.path)
     found = registry.search(Here.on(inventory, *names), script=script.path)
     if found.match is not None:
         return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])
-    advice = "" if found.best else f" {words}, or take another task's: --target NAME"
-    raise UsageError("\n".join([f"{found.reason}{advice}", *found.notes]))
+    advice = "" if found.best else f" {words}, or take another task's: --name NAME"
+    raise NothingUsable("; ".join([f"{found.reason}{advice}", *found.notes]))
 
 
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
@@ -264,19 +292,14 @@ def _why_one_machine(profile: Profile, level: str) -> str | None:
     return f"the profile's backend {row.name} trains on one machine only" if row.launcher == MPIEXEC else None
 
 
-def _check_shares(profile: Profile, settings: Settings) -> None:
-    """Check that several processes of an unmodified script train together: a trial has shown it.
-
-    Raises:
-        UsageError: nothing has shown it, or the processes cannot share the script's batch equally.
-    """
+def _why_apart(profile: Profile, settings: Settings) -> str | None:
+    """Return why the processes of an unmodified script would not train together; None if a trial has shown it."""
     processes = settings.processes
     if profile.target.script is None or processes == 1:
-        return
+        return None
     refused = (item for item in profile.evidence.not_offered if item.knob == "processes")
     own = processes == profile.baseline.processes
     reason = next((item.reason for item in refused if item.value in (2, processes) and not own), None)
     if settings.global_batch != profile.baseline.global_batch:
         reason = reason or f"they cannot share its batch of {profile.baseline.global_batch} equally"
-    if reason is not None:
-        raise UsageError(f"{profile.target.name} cannot train as {processes} processes: {reason}")
+    return reason and f"{profile.target.name} cannot train as {processes} processes: {reason}"

@@ -13,8 +13,10 @@ from autotune.probes.system import System
 T = TypeVar("T")
 
 
-def probe(system: System | None = None, nvml: Any = None) -> Inventory:
+def probe(system: System | None = None, nvml: Any = None, *, quick: bool = False) -> Inventory:
     """Find everything about this machine, or a recorded one; ``nvml`` stands in for pynvml.
+
+    With ``quick``, PyTorch is not started if it need not be: backends and its defaults are not known then.
 
     Never raises: a probe that fails leaves a note and a conservative value.
     """
@@ -41,7 +43,9 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
         memory=ask("memory", lambda: memory.probe(system), Memory(0, 0, "unknown", 0)),
         gpus=gpus,
         limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, "unknown")),
-        software=ask("software", lambda: software.probe(system, gpus), Software("unknown", system.platform)),
+        software=ask(
+            "software", lambda: software.probe(system, gpus, quick=quick), Software("unknown", system.platform)
+        ),
     )
     notes += ask("power", lambda: switches.power(system), ())
     return dataclasses.replace(found, notes=tuple(notes))

@@ -6,11 +6,15 @@ training: it is listed only if it lies in a system folder and only root can chan
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
+import platform
 import posixpath
 import re
+import runpy
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from autotune.probes.facts import Allocator, Backend, Gpu, Software
 from autotune.probes.system import Facts, System
@@ -39,10 +43,13 @@ class ProbeError(RuntimeError):
     """A child process printed no facts."""
 
 
-def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
-    """Read PyTorch's facts with the user's interpreter and environment; ``torch`` is None if it cannot be imported."""
+def probe(system: System, gpus: Sequence[Gpu] = (), *, quick: bool = False) -> Software:
+    """Read PyTorch's facts with the user's interpreter and environment; ``torch`` is None if it cannot be imported.
+
+    With ``quick``, no process imports it if its version and device can be known without: backends are not looked at.
+    """
     try:
-        facts = system.remember("software", _key(system), lambda: _facts(system))
+        facts = (quick and _version(system, gpus)) or system.remember("software", _key(system), lambda: _facts(system))
     except ProbeError as error:
         none = dict.fromkeys(("gloo", "nccl", "mpi", "ccl"), (False, str(error)))
         facts = {"software": {"python": "unknown", "compiler_reason": str(error)}, "backends": none}
@@ -114,6 +121,19 @@ def _facts(system: System) -> Facts:
         raise ProbeError(without_paths(facts["error"]))
     facts["backends"] |= {"mpi": _mpi(system), "ccl": _ccl(system)}
     return facts
+
+
+def _version(system: System, gpus: Sequence[Gpu]) -> Facts | None:
+    """Return what PyTorch's own file of versions says; None if it may train on an accelerator that only it knows."""
+    spec = importlib.util.find_spec("torch")
+    file = Path(spec.origin).with_name("version.py") if spec is not None and spec.origin else None
+    if system.platform != "linux" or file is None or not file.is_file():
+        return None
+    found = runpy.run_path(str(file))
+    if not gpus and (found.get("hip") or found.get("xpu") or importlib.metadata.entry_points(group="torch.backends")):
+        return None
+    torch = {"torch": found["__version__"], "cuda": found["cuda"]}
+    return {"software": {"python": platform.python_version(), **torch}, "backends": {}}
 
 
 def _answer(system: System, command: Sequence[str], timeout: float) -> Facts:

@@ -29,8 +29,8 @@ OTHER_EFFECTS = 10.0
 """Compilation, memory, binding and threads that wait for each other together bring no more than this."""
 LOWER_PRECISION = 16.0
 """The most that a lower precision brings, if the rates of the device are not known."""
-FELT_SECONDS = 0.5
-"""A run that saves less is left as it is."""
+FELT_SECONDS, FELT_SHARE = 0.5, 0.05
+"""A run that saves less, or a smaller share of its time, is left as it is."""
 MAX_NAME = 100
 MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
 """Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
@@ -291,9 +291,11 @@ class Profile:
         return before - after if before is not None and after is not None else None
 
     def saves_time(self, level: str) -> bool:
-        """Return False if the run is known to be so short that it would save next to nothing."""
-        saved = self.saved_seconds(level)
-        return saved is None or saved >= FELT_SECONDS or self.levels[level].settings == self.baseline
+        """Return False if people would not feel what the whole run saves, or each step if its length is not known."""
+        own, run, saved = self.levels[level], self.evidence.run, self.saved_seconds(level)
+        gain = (run.speedup(own.speedup.value) if run else None) or own.speedup.value
+        felt = (saved is None or saved >= FELT_SECONDS) and gain * (1 - FELT_SHARE) >= 1
+        return felt or own.settings == self.baseline
 
     def impossible(self) -> tuple[str, ...]:
         """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""

@@ -37,14 +37,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Match:
-    """A profile, and how well it fits a machine.
+    """A profile, the bytes and place of its file (``path`` is None at a URL), and how well it fits a machine.
 
-    Attributes:
-        profile: the profile.
-        differing: the fields that differ, those that fit least first.
-        source: the place that it comes from, for people.
-        content: the file's bytes.
-        path: its file; None if it is at a URL.
+    Of the fields that are ``differing``, those that fit least come first.
     """
 
     profile: Profile
@@ -74,13 +69,10 @@ class Match:
 
 @dataclass(frozen=True)
 class Here:
-    """The machine and target that a profile is compared with.
+    """This machine, its versions as far as they are known, and the target that a profile is compared with.
 
-    Attributes:
-        machine: this machine.
-        software: its versions, as profiles have them; unknown ones may be left out.
-        names: the task's names, the present one first; none for any task.
-        accelerator: what PyTorch trains on if there is no CUDA device.
+    The task has ``names``, the present one first, or none for any task; PyTorch trains on the ``accelerator`` if there
+    is no CUDA device.
     """
 
     machine: MachineType

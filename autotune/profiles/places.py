@@ -117,32 +117,23 @@ def _absolute(folder: Callable[..., str]) -> Path | None:
 # Where a run may write ------------------------------------------------------------------------------------------------
 
 
-def checked_place(path: Path) -> Path:
-    """Return ``path``: a run finds out before it begins that it cannot write its profile. Nothing is made yet.
+def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = SCHEMA_LINE) -> Path:
+    """Return ``path``: a run finds out before it begins that it cannot write its file. Nothing is made yet.
 
     Raises:
-        UsageError: it cannot be written, or holds something other than a profile.
+        UsageError: it cannot be written, or its first `START` bytes have no ``mark``: it is no ``kind`` of ours.
     """
     try:
         if path.is_dir():
-            raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
+            raise UsageError(f"{path}: is a folder. Name the {kind}'s file in it")
         check_replaceable(path)
         _check_folder(path.parent)
-        check_kind(path, "profile", SCHEMA_LINE)
+        start = read_plain(path, START) if path.is_file() else b""
     except OSError as error:
-        raise UsageError(f"{path}: a profile cannot be written there ({reason_of(error)}). {ADVICE}") from error
-    return path
-
-
-def check_kind(path: Path, kind: str, mark: re.Pattern[bytes]) -> None:
-    """Raise `UsageError` if the file ``path`` has no ``mark`` in its first `START` bytes: it is no ``kind`` of ours.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    start = read_plain(path, START) if path.is_file() else b""
+        raise UsageError(f"{path}: a {kind} cannot be written there ({reason_of(error)}). Name another file") from error
     if start.strip() and not mark.search(start):
         raise UsageError(f"{path}: is no {kind}, and is not replaced. Name another file")
+    return path
 
 
 def read_plain(path: Path, most: int) -> bytes:
@@ -160,9 +151,6 @@ def read_plain(path: Path, most: int) -> bytes:
 def own_place(machine_key: str, target: str, script: Path) -> Path:
     """Return where the profile of a run belongs: in the project of the ``script``, or in the user's folder for that
     project if it is read-only.
-
-    Raises:
-        UsageError: neither can be written, or something other than a plain file is there.
     """
     folder = _shortened(project.root(Path(os.path.realpath(script))) / FOLDER, project.working_folder())
     path = default_path(machine_key, target, folder)

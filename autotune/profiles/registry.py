@@ -40,13 +40,8 @@ READ_ONLY = ("http", "github", "git")
 
 
 class Registry:
-    """The profiles in a folder or at a URL. What cannot be done there is a `ProfileError`.
-
-    Attributes:
-        url: the URL; empty for a folder.
-        shown: the place, for people.
-        notes: what went wrong in lookups.
-    """
+    """The profiles in a folder or at a ``url``. What cannot be done there is a `ProfileError`; `notes` has what went
+    wrong in lookups."""
 
     def __init__(self, where: Place) -> None:
         self.url = where if isinstance(where, str) else ""
@@ -138,13 +133,7 @@ class Registry:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The result of a search.
-
-    Attributes:
-        best: the profile that fits best; None if none fits.
-        reason: why no profile is applied; empty if one is.
-        notes: what went wrong, and what is wrong with the places.
-    """
+    """The profile that fits best, the reason why it is not applied (empty if it is), and what went wrong."""
 
     best: Match | None
     reason: str = ""
@@ -160,9 +149,6 @@ def of_file(named: Path | str, here: Here) -> Match:
     """Return the profile in the file, or at the URL, that the user names, and how well it fits this machine.
 
     What was read from a URL is kept in the user's cache, and taken from there if the URL cannot be read.
-
-    Raises:
-        ProfileError: there is none.
     """
     url = str(named)
     if not places.is_url(url):
@@ -334,11 +320,7 @@ def _joined(url: str, name: str) -> str:
 
 
 def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
-    """Return what ``work`` does with fsspec's file system and path of ``url``; None if it finds no file.
-
-    Raises:
-        ProfileError: it cannot be done, without the texts of libraries, which quote addresses and keys.
-    """
+    """Return what ``work`` does with fsspec's file system and path of ``url``; None if it finds no file."""
     try:
         from fsspec.core import url_to_fs
         from fsspec.registry import available_protocols, registry

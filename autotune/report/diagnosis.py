@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune.inspect.verdict import CLOCKED, Bound, Diagnosis, Part, Place
 from autotune.report import formatting
@@ -69,13 +68,7 @@ HEALTHY = "nothing found that costs speed on this machine"
 
 
 def text(name: str, found: Diagnosis, seconds: float) -> str:
-    """Return the whole diagnosis as plain text.
-
-    Args:
-        name: of the target.
-        found: its diagnosis.
-        seconds: that it took.
-    """
+    """Return the whole diagnosis of the target ``name``, which took ``seconds``, as plain text."""
     bound = found.verdict.bound
     rows = [
         *formatting.section("diagnose", [f"{name} ({formatting.duration(seconds)})"]),
@@ -89,11 +82,11 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
     return "\n".join(rows)
 
 
-def as_json(name: str, found: Diagnosis) -> str:
-    """Return one JSON object."""
+def as_data(name: str, found: Diagnosis) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
     judged = found.verdict
     words = {"target": name, "sentence": sentence(found), "shares": judged.shares, "settings": found.settings.as_dict()}
-    return json.dumps(asdict(found) | words | {"verdict": judged.bound})
+    return asdict(found) | words | {"verdict": judged.bound}
 
 
 def sentence(found: Diagnosis) -> str:

@@ -48,7 +48,8 @@ class RunProgress:
 
 def line(progress: RunProgress) -> str:
     """Return where the run stands, on one line."""
-    budget = f" of {formatting.duration(progress.budget)}" if progress.budget else ""
+    is_within = 0 < progress.budget >= progress.elapsed
+    budget = f" of {formatting.duration(progress.budget)}" if is_within else ""
     parts = [f"[{formatting.duration(progress.elapsed)}{budget}] {progress.stage}"]
     if progress.trials:
         parts.append(formatting.count(progress.trials, "trial"))
@@ -82,12 +83,8 @@ class _Console(Console):
 
 @contextmanager
 def live_view(budget: float, started: float) -> Iterator[Observer]:
-    """Yield an observer that draws only when something happens.
-
-    Args:
-        budget: seconds of the whole run.
-        started: its start on the monotonic clock.
-    """
+    """Yield an observer, of a run of ``budget`` seconds that ``started`` on the monotonic clock, that draws only when
+    something happens."""
     console = _Console(stderr=True)
     progress = RunProgress(stage="probing the machine", baseline=Settings(), unit="samples", budget=budget)
     said: RunProgress | None = None

@@ -15,7 +15,6 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.profile import measured
@@ -51,13 +50,9 @@ FAILED_MARK = {"symbol": "x", "size": 10, "color": FAILED}
 
 
 def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
-    """Return the whole page. All scripts are in it: it needs no network.
+    """Return the whole page of a profile in the file ``path``, whose ``history`` is empty if the journal is gone.
 
-    Args:
-        profile: the result.
-        history: of its run; empty if the journal is gone.
-        path: of the profile, for the lines to apply.
-        script: how the user's script is started, without Python; by the target's name if None.
+    ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
     title = escape(f"{profile.target.name} on {profile.key}")
     started = script or (f"{profile.target.name}.py" if profile.target.script else OWN_SCRIPT)
@@ -92,8 +87,7 @@ def _sections(profile: Profile, history: History, path: Path, script: str) -> It
     for name, figure in drawn.items():
         if figure is not None:
             yield name, _drawn(figure)
-    head = ("knob", "from", "to", "why", "alone in your settings", "within these settings")
-    yield "What changes, why, and what each brought", _table(head, _changes(profile, history))
+    yield "What changes, and why", _table(("knob", "from", "to", "why"), _changes(profile))
     lines = "\n".join(apply_lines(profile, path, script)).removeprefix("Apply")
     yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>" if lines else "<p>Nothing.</p>"
     for name, found in details(profile).items():
@@ -107,20 +101,9 @@ def _levels(profile: Profile) -> Iterator[tuple[str, ...]]:
         yield (name + mark, *verdict(profile, name))
 
 
-def _changes(profile: Profile, history: History) -> Iterator[tuple[str, ...]]:
-    own, winner = profile.baseline, profile.level().settings
-    for knob, before, after, reason in changed(winner, own):
-        alone = _brought(history, own.but(**{knob: after}), own)
-        within = _brought(history, winner, winner.but(**{knob: before}))
-        yield shown_name(knob, profile), formatting.value(before), formatting.value(after), reason, alone, within
-
-
-def _brought(history: History, ours: Settings, theirs: Settings) -> str:
-    """Return ``1.31x (standard error 2%)``, by single trials; nothing for a change that only follows from another."""
-    found = history.ratio(ours, theirs)
-    if found is None:
-        return "no such trial" if ours != theirs else ""
-    return f"{formatting.times(found[0])} (standard error {found[1]:.0%})"
+def _changes(profile: Profile) -> Iterator[tuple[str, ...]]:
+    for knob, before, after, reason in changed(profile.level().settings, profile.baseline):
+        yield shown_name(knob, profile), formatting.value(before), formatting.value(after), reason
 
 
 def _table(head: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -12,12 +12,14 @@ from autotune.decoding import as_data
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.result import verdict, view
+from autotune.report.result import view
 
 if TYPE_CHECKING:
     from autotune.profiles.match import Match
     from autotune.tuning.check import CheckResult
 
+NOT_COMPARED = ("written", "evidence", "compared", "low", "high", "confidence", "rounds", "note", "verdict")
+"""Groups and keys of a profile that `diff` leaves out."""
 CHECKED = {
     "holds": "holds",
     "fails": "does NOT hold here: tune again",
@@ -50,38 +52,34 @@ def listed(profile: Profile) -> str:
     return f"{profile.target.name} on {profile.key}{written}"
 
 
+def differences(left: Profile, right: Profile) -> dict[str, tuple[Any, Any]]:
+    """Return the values on both sides of all that differs but the evidence, by key in the file."""
+    one, other = (dict(_flat(as_data(each))) for each in (left, right))
+    pairs = {key: (one.get(key), other.get(key)) for key in {**one, **other}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _flat(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping) and key not in NOT_COMPARED:
+            yield from _flat(value, f"{above}{key}.")
+        elif key not in NOT_COMPARED:
+            yield f"{above}{key}", value
+
+
 def diff(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right")) -> str:
     """Return what differs as plain text; ``names`` head the columns."""
-    one, other = _facts(left), _facts(right)
-    pairs = ((name, one.get(name, "-"), other.get(name, "-")) for name in {**one, **other})
-    rows = [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
+    rows = [(key, *map(_words, pair)) for key, pair in differences(left, right).items()]
     if not rows:
         return "no difference"
-    table = formatting.plain(_table(("", *names), rows))
     note = "" if left.key == right.key else "\nMeasured on different machine types: rates do not compare."
-    return f"{table}{note}"
+    return f"{formatting.plain(_table(('', *names), rows))}{note}"
 
 
-def _facts(profile: Profile) -> dict[str, str]:
-    """Return everything that two profiles are compared by, in words."""
-    found = {
-        "machine": profile.key,
-        **{f"machine {name}": _words(fact) for name, fact in as_data(profile.machine)["facts"].items()},
-        **{name: _words(version) for name, version in profile.software.items()},
-        "target": profile.target.name,
-        "device": profile.target.device,
-        "recommended": profile.recommended,
-        "baseline rate": formatting.rate(profile.baseline_rate, profile.target.unit),
-    }
-    found |= {f"baseline {knob}": formatting.value(value) for knob, value in profile.baseline.as_dict().items()}
-    for name, result in profile.levels.items():
-        found[f"{name} gain"] = verdict(profile, name)[0]
-        found |= {f"{name} {knob}": formatting.value(value) for knob, value in result.settings.as_dict().items()}
-    return found
-
-
-def _words(fact: object) -> str:
-    return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else formatting.value(fact)
+def _words(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    return formatting.number(value) if isinstance(value, float) else formatting.value(value)
 
 
 def matched(best: Match | None, notes: Sequence[str]) -> str:

@@ -148,12 +148,7 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
 def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET, *, script: str = OWN_SCRIPT) -> str:
     """Return the whole result as plain text. Only the lines to copy may be wider than 80 columns.
 
-    Args:
-        profile: the result.
-        inventory: this machine.
-        path: of the profile.
-        load: other processes that ran meanwhile, with their names.
-        script: how the user's script is started, without Python; a place to fill in after a task file.
+    The ``load`` has other processes with their names; ``script`` is how the user's script is started, without Python.
     """
     machine, apply, lines = _machine(inventory), apply_lines(profile, path, script), list[str]()
     if not any(str(path) in line for line in apply):
@@ -169,14 +164,9 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
 def view(
     profile: Profile, measured_on: Sequence[str], knobs: Sequence[str], *, load: str = "", most: int | None = None
 ) -> list[str]:
-    """Return the lines that every view of a profile has.
+    """Return the lines that every view of a profile has; ``most`` details of a kind, or all if None.
 
-    Args:
-        profile: the result.
-        measured_on: lines on what it holds for.
-        knobs: lines on what changes.
-        load: a sentence about other processes, in place of the profile's own.
-        most: details of a kind, and lines of each; all if None.
+    The sentence ``load`` about other processes stands in place of the profile's own.
     """
     title = [f"{profile.target.name} on {profile.key} ({cost(profile)})"]
     highest = list(profile.levels)[-1]
@@ -298,23 +288,17 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
         return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
     start = f"  autotune run {'' if felt else f'--level {level} '}{with_profile}"
     if not felt:
-        saved = max(0.0, profile.saved_seconds(level) or 0.0)
-        short = f"nothing: this run is too short to gain ({saved:.1f} s). For a longer one:"
-        return [*section("Apply", [short]), start]
+        seconds = profile.saved_seconds(level)
+        little = "" if seconds is None else f" ({max(0.0, seconds):.1f} s)"
+        return [*section("Apply", [f"nothing: it saves too little to feel{little}. All the same:"]), start]
     if profile.target.script is not None:
         return ["Apply", start]
-    settings, how, by_hand = profile.level().settings, "", list[str]()
-    if settings.binding != "none":
-        how = " (then start it with autotune run, which binds it)"
-    elif settings.processes > 1:
-        how = " (then start it with the last line)"
-        torchrun = f"torchrun --standalone --nproc-per-node={settings.processes} {script}"
-        by_hand = [f"  OMP_NUM_THREADS={settings.threads} {torchrun}"]
+    settings = profile.level().settings
+    how = " (which the line above starts)" if settings.processes > 1 or settings.binding != "none" else ""
     return [
         "Apply",
         start,
         f"or in the script{how}",
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
-        *by_hand,
     ]

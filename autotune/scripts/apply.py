@@ -8,9 +8,12 @@ optimizer's first step: by then both exist, and nothing that compilers look at h
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import logging
+import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,10 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autotune.decoding import decoded
+from autotune.environment import is_first
 from autotune.knobs.change import Change, Refused, replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
+from autotune.runtime.ending import StepRate
 
 if TYPE_CHECKING:
     from torch import nn
@@ -95,6 +100,8 @@ class Order:
         level: of the settings.
         device: that was tuned.
         shared_batch: the share of the batch of each of several processes, or the other batch of ``max``; else None.
+        expected: steps a second that the profile promises; None if nobody asks at the end.
+        by_batch: a batch that is read is a step, not a step of the optimizer.
     """
 
     settings: Settings
@@ -103,6 +110,8 @@ class Order:
     level: str | None = None
     device: str | None = None
     shared_batch: SharedBatch | None = None
+    expected: float | None = None
+    by_batch: bool = True
 
     def as_text(self) -> str:
         """Return it for a variable of the environment."""
@@ -127,19 +136,19 @@ class LatelyUsed:
     """
 
     def __init__(self, uses: int) -> None:
-        self._uses, self._count = uses, 0
+        self._uses, self.count = uses, 0
         self._last: dict[int, tuple[Any, int]] = {}
 
     def adds(self, item: Any) -> bool:
         """Note a use of ``item``. Return True if it is new."""
-        self._count += 1
+        self.count += 1
         known = self._last.pop(id(item), None)
-        self._last[id(item)] = item, self._count  # held, so that its number is not given to another
+        self._last[id(item)] = item, self.count  # held, so that its number is not given to another
         return known is None
 
     def late(self) -> list[Any]:
         """Forget items that were not used lately, and return them."""
-        late = [item for item, last in self._last.values() if last < self._count - self._uses]
+        late = [item for item, last in self._last.values() if last < self.count - self._uses]
         for item in late:
             del self._last[id(item)]
         return late
@@ -176,19 +185,37 @@ class Applied:
         self._hook: Any = None
         self._loaders, self._optimizers = LatelyUsed(LATE_PASSES), LatelyUsed(LATE_STEPS)
         self._stepping = self._is_over = self._is_beside_tuned = False
+        self._process = os.getpid()
+        self._rate = None if order.expected is None else StepRate(order.expected)
 
     def install(self) -> None:
         """Hook into what the changed knobs need, and no more."""
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
         from torch.utils.data import DataLoader
 
-        if self._needs("on_loader") or self.order.shared_batch is not None:
+        counts, by_batch = self._rate is not None, self.order.by_batch
+        if self._needs("on_loader") or self.order.shared_batch is not None or (counts and by_batch):
             self._undo.append(replace(DataLoader, "__iter__", self._iterating))
         if self.order.shared_batch is not None:
             build = partial(self.order.shared_batch.building, built=self._resized.add)
             self._undo.append(replace(DataLoader, "__init__", build))
         if self._needs("on_model") or self._needs("on_optimizer"):
             self._hook = register_optimizer_step_pre_hook(self.before_step)
+        if self._rate is not None and not by_batch:
+            self._undo.append(register_optimizer_step_post_hook(self._rate.count).remove)
+        if not self._strict and is_first(os.environ):
+            atexit.register(self._say_at_the_end)
+
+    def _say_at_the_end(self) -> None:
+        """Say in one line how fast the script was, if it was asked, or that it has not trained."""
+        if getattr(sys, "last_value", None) is not None or self._is_over or os.getpid() != self._process:
+            return
+        if (self._undo or self._hook) and not (
+            self._loaders.count + self._optimizers.count or (self._rate and self._rate.steps)
+        ):
+            print("autotune: the script has not trained here: its profile had no effect", file=sys.stderr)
+        elif self._rate is not None:
+            print(f"autotune: {self._rate}", file=sys.stderr)
 
     def remove(self) -> None:
         """Put everything back."""
@@ -203,9 +230,13 @@ class Applied:
         return any(getattr(knob, hook) is not None for knob in KNOBS if knob.name in self.order.changed)
 
     def _iterating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        import torch
+
         def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
             self.loader(loader)
-            return original(loader)  # type: ignore[no-any-return]
+            begun = original(loader)
+            counted = self._rate if self.order.by_batch and torch.is_grad_enabled() else None
+            return begun if counted is None else counted.counted(begun)
 
         return iterate
 
@@ -265,8 +296,8 @@ class Applied:
         self.session.keep("batch_size", Refused(why))
 
     def _models_of(self, optimizer: Optimizer) -> list[nn.Module]:
-        """Return the models of which ``optimizer`` trains parameters: those like the tuned ones, else the outermost,
-        which the session refuses and says so."""
+        """Return the models of which ``optimizer`` trains parameters: those like the tuned ones, and the outermost of
+        the others, which the session refuses and says so."""
         from autotune.runtime import fingerprints
 
         if not self._needs("on_model"):
@@ -282,7 +313,8 @@ class Applied:
                 models.append(module)
             else:
                 waiting += [child for child in module._modules.values() if child is not None]
-        return models or outermost
+        found = {id(parameter) for model in models for parameter in model.parameters()}
+        return models + [m for m in outermost if any(id(p) in held - found for p in m.parameters())]
 
     def _safely(self, work: Callable[[], Any]) -> None:
         """Do ``work``. A real training goes on, as it is, if settings cannot be applied."""

@@ -79,15 +79,6 @@ class History:
         """Return the trials that gave a rate."""
         return [(trial, trial.measurement) for trial in self.trials if trial.measurement is not None and trial.rate]
 
-    def ratio(self, ours: Settings, theirs: Settings) -> tuple[float, float] | None:
-        """Return the ratio of two rates by their last trials, and its relative standard error; None if one was not
-        measured, or both are the same."""
-        last = {trial.settings: measurement for trial, measurement in self.measured()}
-        if ours not in last or theirs not in last or ours == theirs:
-            return None
-        one, other = last[ours], last[theirs]
-        return one.rate / other.rate, math.hypot(min(1.0, one.relative_error), min(1.0, other.relative_error))
-
 
 def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement]:
     """Return the first trial that was measured: at least the baseline was."""

@@ -34,6 +34,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Trials start with one thread, whatever the user has set."""
 
+STARTED = "Give a script, or a line of python, torchrun, accelerate launch or mpiexec that starts one"
+
 NEW_TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
 
 import torch
@@ -109,6 +111,9 @@ def recognise(path: Path) -> TaskFile:
             if not _accepts(functions[name], count):
                 where = f"{path}:{functions[name].lineno}"
                 raise ContractError(f"{where}: {name} must take {count} positional parameter(s). Write:\n\n{lines}\n")
+    from autotune.knobs.stated import check_current, written_current  # here: `autotune run` does without
+
+    check_current(written_current(tree))
     return TaskFile(path.resolve())
 
 
@@ -142,6 +147,7 @@ def parse(path: Path) -> tuple[ast.Module, set[str]]:
         raise UsageError(f"{path}: no such file. Give a training script, or a task file: `autotune init` writes one.")
     if not path.is_file():
         raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
+    _check_suffix(path)
     no_source = f"{path}: not a Python source file. Give a training script, or a task file such as model.py."
     try:
         source = path.read_bytes()
@@ -269,10 +275,18 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
     if module:
         return Script(_module_file(written), tuple(arguments), written, written)
     if not Path(written).exists():
-        raise UsageError(f"{written}: no such script")
+        raise UsageError(f"{written}: no such script. {STARTED}")
+    _check_suffix(Path(written))
     if Path(written).is_dir() and not Path(written, "__main__.py").is_file():
         raise UsageError(f"{written}: is a folder without a __main__.py. Name the script in it")
     return Script(Path(written).resolve(), tuple(arguments), written)
+
+
+def _check_suffix(path: Path) -> None:
+    """Raise `UsageError` for a notebook or a profile."""
+    kinds = {".ipynb": "a notebook: jupyter nbconvert --to script", ".yaml": "no script: name a profile with --profile"}
+    if path.suffix in kinds:
+        raise UsageError(f"{path}: is {kinds[path.suffix]}")
 
 
 def is_script(path: Path) -> bool:

@@ -38,10 +38,8 @@ def same_cpus(inventory: Inventory, system: System | None = None) -> Iterator[No
         logical = tuple(each for each in inventory.cpu.logical if each.id in online)
         now = budget.probe(system, replace(inventory.cpu, logical=logical))
         if (now.cpus, now.quota) != (before.cpus, before.quota):
-            raise MachineChanged(
-                f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
-                " before and after cannot be compared. Start it again."
-            )
+            said = f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now"
+            raise MachineChanged(f"{said}. Figures cannot be compared: start it again")
 
 
 class Neighbours:

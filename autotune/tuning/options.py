@@ -16,7 +16,8 @@ from autotune.knobs.knob import Context
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.space import Space, build
-from autotune.knobs.stated import check_fixed, check_names
+from autotune.knobs.stated import check_fixed, check_fixed_on, check_names
+from autotune.probes.facts import Inventory
 from autotune.stats.outcome import Outcome
 
 LEAST_BUDGET = 5.0
@@ -104,6 +105,15 @@ class Options:
             raise UsageError(f"--name {self.name!r}: use letters, digits, '-', '_' and inner dots, 100 bytes at most")
         check_names(self.only, "--only")
         check_fixed(self.fix or {}, self.only, self.level)
+
+    def check_on(self, inventory: Inventory) -> None:
+        """Raise `UsageError` for what cannot act on this machine."""
+        on_host = inventory.device.on_host
+        if self.max_gpu_memory is not None and on_host:
+            raise UsageError("--max-gpu-memory: training has no GPU here")
+        if tuple(self.only) == ("compile",) and on_host and self.train_seconds is None:
+            raise UsageError("--only compile: on CPUs it is tried with --train-time only, such as --train-time 10h")
+        check_fixed_on(inventory, self.fix or {})
 
     def spaces(self, context: Context) -> dict[str, Space]:
         """Return the space of every level, lowest first, with the user's fixed knobs."""

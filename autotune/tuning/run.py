@@ -17,7 +17,7 @@ from autotune.knobs.knob import Context
 from autotune.knobs.level import HIGHEST, LOWEST
 from autotune.knobs.settings import BY_NAME
 from autotune.knobs.space import Space
-from autotune.knobs.stated import baseline_settings, check_fixed_for, check_fixed_on
+from autotune.knobs.stated import baseline_settings, check_fixed_for
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes import software
 from autotune.probes.facts import Inventory
@@ -99,8 +99,9 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
     started = time.monotonic() if started is None else started
     check_not_a_rank()
     path = places.checked_place(options.profile) if options.profile else None
+    options.check_on(probe(quick=True))  # at once
     inventory = probe()
-    check_fixed_on(inventory, options.fix or {})
+    options.check_on(inventory)
     name = options.name or target.name
     path = path or places.own_place(machine_type(inventory).key, name, target.path)
     file.check_target(path, name)
@@ -111,6 +112,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)
         waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
+        schedule.waited = waited
         return _run_phases(_Job(target, options, inventory, runner, schedule, observe, path, Neighbours()))
 
 
@@ -274,7 +276,7 @@ class _Job:
         if seconds != self.schedule.budget:
             self.schedule.budget = seconds
             self.runner.deadline = self.schedule.deadline
-            self.observe(budget=seconds)
+            self.observe(budget=self.schedule.total)
 
 
 def _matrix_rates(job: _Job) -> dict[str, float]:
@@ -296,6 +298,7 @@ def _probe_run(job: _Job) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
+    job.observe(budget=schedule.total)
     return task
 
 

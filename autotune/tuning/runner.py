@@ -84,10 +84,7 @@ def start_environment(inventory: Inventory, paths: StudyPaths, settings: Setting
 def check_not_a_rank() -> None:
     """Raise `UsageError` in a rank of a distributed job: a run is started once (huggingface/transformers#18609)."""
     if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
-        raise UsageError(
-            "autotune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
-            " mpiexec: it starts several processes by itself if that pays."
-        )
+        raise UsageError("this is a rank of a distributed job (RANK is set). Start autotune once, without its launcher")
 
 
 @contextlib.contextmanager
@@ -129,11 +126,7 @@ def acquire(timeout: float, on_wait: Callable[[], None]) -> contextlib.AbstractC
         on_wait()
         return lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
-        raise NothingUsable(
-            f"another tuning run has held this machine for {timeout:g} s. Timed trials must not"
-            " overlap: wait for it, end it, or give a longer --budget."
-        ) from None
+        held = f"another autotune process has been measuring on this machine for {timeout:g} s"
+        raise NothingUsable(f"{held}, and timed trials must not overlap: wait, or end it ({file})") from None
     except OSError as error:
-        raise LaunchError(
-            f"{file}: the lock for timed trials cannot be opened ({error.strerror}). Remove it, or set TMPDIR."
-        ) from error
+        raise LaunchError(f"{file}: the lock cannot be opened ({error.strerror}). Remove it, or set TMPDIR") from error

@@ -32,17 +32,23 @@ class Schedule:
 
     Attributes:
         uncounted: seconds that the budget does not count: what a script does before it trains.
+        waited: seconds before ``started``.
     """
 
     def __init__(self, clock: Callable[[], float], started: float, budget: float) -> None:
         self.clock, self.started, self.budget = clock, started, budget
         self.search_started = clock()
-        self.uncounted = 0.0
+        self.uncounted = self.waited = 0.0
 
     @property
     def deadline(self) -> float:
         """Return when measuring must end, on the clock."""
         return self.started + self.uncounted + self.budget - FINISH_SECONDS
+
+    @property
+    def total(self) -> float:
+        """Return the seconds that the user may see pass."""
+        return self.waited + self.uncounted + self.budget
 
     @property
     def elapsed(self) -> float:

@@ -14,6 +14,7 @@ a rank that only exits would keep the others waiting for ever.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
@@ -49,6 +50,13 @@ def prepare(backend: str) -> None:
     if BACKENDS[backend].module is None and order is None:
         return
     AfterImport({"torch": functools.partial(_with_torch, backend, os.getpid(), order)}).install()
+    atexit.register(_say_if_without_torch, os.getpid())
+
+
+def _say_if_without_torch(process: int) -> None:
+    """Say that nothing was applied if the script has ended well without PyTorch."""
+    if "torch" not in sys.modules and os.getpid() == process and getattr(sys, "last_value", None) is None:
+        print("autotune: the script has not imported PyTorch: its profile had no effect", file=sys.stderr)
 
 
 def _plain_line() -> list[str]:

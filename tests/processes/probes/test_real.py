@@ -24,7 +24,7 @@ from autotune.probes.budget import ancestors
 from autotune.probes.cpu_time import processes
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
-from autotune.profiles.format import machine_type
+from autotune.profiles.format import machine_type, versions
 
 ROOT = Path(__file__).resolve().parents[3]
 CODE = """
@@ -135,3 +135,11 @@ def test_the_type_of_this_machine_holds_no_host_or_user() -> None:
     user = getpass.getuser()
     assert user == "root" or user not in text
     assert "/" not in text.replace("n/a", "")
+
+
+def test_a_quick_look_starts_nothing_and_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = probe()
+    monkeypatch.setattr(System, "run", None)
+    quick = probe(quick=True)
+    assert (quick.software.torch, quick.software.cuda) == (full.software.torch, full.software.cuda)
+    assert (machine_type(quick), versions(quick), quick.device) == (machine_type(full), versions(full), full.device)

@@ -103,6 +103,14 @@ def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[s
     assert found["variables"] == {**SURROUNDING, "PYTHONPATH": str(ROOT)}
 
 
+def test_a_script_without_pytorch_says_so_at_its_end(tmp_path: Path) -> None:
+    made = written(tmp_path / "own.yaml", malloc="keep")
+    (tmp_path / "train.py").write_text("print('done')")
+    done = start("-m", "autotune", "run", "--quiet", "--profile", made, tmp_path / "train.py")
+    assert done.stdout == "done\n"
+    assert done.stderr.endswith("autotune: the script has not imported PyTorch: its profile had no effect\n")
+
+
 FAILS = """
 import autotune, sys, torch
 from torch.utils.data import DataLoader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -50,7 +51,8 @@ def begin() -> Iterator[Begin]:
     found: list[Applied] = []
 
     def make(**changes: Any) -> Applied:
-        options = {name: changes.pop(name) for name in ("shared_batch", "level") if name in changes}
+        own = ("shared_batch", "level", "expected", "by_batch")
+        options = {name: changes.pop(name) for name in own if name in changes}
         compared = changes.pop("compared", KNOWN)
         strict = changes.pop("strict", False)
         order = Order(BASELINE.but(**changes), BASELINE, compared, device="cpu", **options)
@@ -85,6 +87,7 @@ def train(epochs: int = 2, seen: list[Any] | None = None) -> tuple[list[float], 
     return losses, list(net.parameters())
 
 
+HAD_NO_EFFECT = "autotune: the script has not trained here: its profile had no effect\n"
 CHANGES: dict[str, tuple[dict[str, Any], float]] = {
     "process-wide": ({"malloc": "keep", "threads": torch.get_num_threads() + 1}, 1e-6),
     "workers": ({"num_workers": 1}, 0.0),
@@ -184,6 +187,26 @@ def test_a_model_that_was_changed_since_is_refused_by_name(begin: Begin) -> None
     assert dict(applied.session.not_applied) == dict.fromkeys(("channels_last", "precision"), OTHER["models"])
     applied.remove()
     assert train(epochs=1)[0] == losses
+
+
+def test_a_changed_model_beside_one_that_was_tuned_is_named(begin: Begin) -> None:
+    applied = begin(precision="bf16")
+    tuned, other = model(), nn.Linear(3, 1)
+    optimizer = SGD([*tuned.parameters(), *other.parameters()], lr=0.1)
+    optimizer.step()
+    assert applied.session.models == [tuned, other]
+    assert dict(applied.session.not_applied) == {"precision": OTHER["models"]}
+
+
+@pytest.mark.parametrize("by_batch", [True, False])
+def test_steps_are_counted_on_request(begin: Begin, by_batch: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    losses, _ = train()
+    applied = begin(expected=41.5, by_batch=by_batch)
+    applied._say_at_the_end()
+    assert capsys.readouterr().err == HAD_NO_EFFECT
+    assert train()[0] == losses
+    applied._say_at_the_end()
+    assert re.fullmatch(r"autotune: 12 steps, \S+ a second; the profile: 41.5 a second\n", capsys.readouterr().err)
 
 
 def test_loaders_of_each_epoch_are_changed_and_those_of_an_evaluation_are_left_alone(begin: Begin) -> None:

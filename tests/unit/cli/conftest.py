@@ -60,7 +60,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Inventory:
 def set_machine(monkeypatch: pytest.MonkeyPatch, found: Inventory) -> None:
     """Let every command find the machine ``found``."""
     for room in (probes, prepare, exported, check):
-        monkeypatch.setattr(room, "probe", lambda *_: found)
+        monkeypatch.setattr(room, "probe", lambda *_, **__: found)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
         (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
         (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
-        (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
+        (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file in it"),
         (["tune", "whole.py", "--profile", "link.yaml"], "it is a symbolic link, and only plain files"),
         (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
         (["init", "whole.py"], "whole.py exists already; name another file"),
@@ -50,7 +50,7 @@ def test_mistakes_exit_2_and_quote_what_was_written(
     say: Say, elsewhere: Path, arguments: list[str], words: str, machine: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
-    monkeypatch.setattr(run, "probe", lambda: machine)
+    monkeypatch.setattr(run, "probe", lambda **_: machine)
     (elsewhere / "empty.py").touch()
     (elsewhere / "whole.py").write_text(NEW_TASK)
     (elsewhere / "link.yaml").symlink_to("whole.py")
@@ -82,6 +82,18 @@ def test_what_typer_refuses_exits_2_too(say: Say, arguments: list[str]) -> None:
     assert said.out == ""
 
 
+STEERED = (["tune"], ["run"], ["run", "--profile"], ["show"], ["profiles", "match"], ["tune", "--level"], ["validate"])
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("words", STEERED)
+def test_what_would_steer_a_terminal_is_shown(say: Say, words: list[str]) -> None:
+    Path("model.py").write_text(NEW_TASK)
+    said = say(*words, "a\x1b[31m\x9b.py", *(["model.py"] if words[-1].startswith("-") else []))
+    assert (said.code != 0, "31m" in said.out + said.err) == (True, True)
+    assert not {"\x1b", "\x9b"} & {*said.out, *said.err}
+
+
 def test_version(say: Say) -> None:
     assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
 
@@ -103,7 +115,7 @@ def test_tune_refuses_to_start_as_a_rank(
     (elsewhere / "model.py").write_text(NEW_TASK)
     said = say("tune", "model.py")
     assert (said.code, (elsewhere / "profiles").exists()) == (2, False)
-    assert all(words in said.err for words in ("one rank of a distributed job", "without torchrun"))
+    assert all(words in said.err for words in ("a rank of a distributed job", "without its launcher"))
 
 
 # Around the run itself, which a stub stands for ----------------------------------------------------------------------
@@ -128,8 +140,10 @@ def test_options_arrive_and_json_is_one_object_on_stdout(
     assert (found.train_seconds, found.only) == (36000.0, ("threads", "num_workers", "compile"))
     assert found.fix == {"precision": "bf16", "malloc": "keep"}
     data = json.loads(said.out)
-    assert (said.code, Path(data["path"]).name, said.err.strip() != "") == (0, "out.yaml", True)
+    assert (said.code, Path(data["path"]).name, said.err != "") == (0, "out.yaml", True)
     assert data["levels"]["amp"]["speedup"]["value"] == profile().levels["amp"].speedup.value
+    said = say("tune", "model.py")
+    assert (said.out.startswith("autotune  resnet on"), said.err) == (True, ""), "the answer is no note"
 
 
 @pytest.mark.parametrize(
@@ -139,8 +153,8 @@ def test_options_arrive_and_json_is_one_object_on_stdout(
         (UserCodeError("it failed", "Traceback\nNameError: x\n"), 3, "Traceback\nNameError: x\n\nit failed"),
         (UserCodeError("it failed"), 3, "it failed"),
         (NothingUsable("nothing fits"), 4, "autotune: nothing fits"),
-        (Interrupted(2), 130, "interrupted by SIGINT; no profile was written"),
-        (KeyboardInterrupt(), 130, "interrupted by SIGINT; no profile was written"),
+        (Interrupted(2), 130, "interrupted by SIGINT; nothing was written"),
+        (KeyboardInterrupt(), 130, "interrupted by SIGINT; nothing was written"),
         (Interrupted(2, Path("p/m.yaml")), 130, "SIGINT; the best so far, not proven, is in p/m.yaml; --resume"),
     ],
     ids=repr,
@@ -156,6 +170,9 @@ def test_every_end_has_its_exit_code(
     said = say("tune", "model.py")
     assert (said.code, said.out) == (code, "")
     assert words in said.err
+    found = json.loads(say("tune", "model.py", "--json").out)
+    assert (found["exit_code"], found["error"] in said.err) == (code, True)
+    assert bool(found["traceback"]) == ("NameError" in words)
 
 
 def test_a_bug_of_ours_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

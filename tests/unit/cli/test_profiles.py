@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,32 +17,29 @@ from autotune.profiles.format import Profile, machine_type
 from autotune.profiles.registry import Registry
 from autotune.stats.proof import Proof
 from autotune.trial.target import NEW_TASK
-from tests.doubles.profiles import MACHINE, TUNED, profile
+from tests.doubles.profiles import MACHINE, profile
 from tests.doubles.servers import folder_server
 from tests.doubles.simulation.simulator import inventory
 from tests.unit.cli.conftest import Say, set_machine
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("validate", [f"foreign.yaml: valid autotune.profile for {MACHINE.key}, target resnet\n"]),
-        ("show", [MACHINE.key, "resnet", "1.62", "bf16"]),
-    ],
-)
-def test_one_profile(command: str, words: list[str], say: Say, foreign: Path) -> None:
-    said = say(command, foreign)
-    assert said.code == 0
-    assert all(word in said.out for word in words)
-
-
-def test_diff_shows_what_differs_and_nothing_else(say: Say, foreign: Path, elsewhere: Path) -> None:
-    level = profile().levels["amp"]
-    changed = {name: type(level)(TUNED.but(num_workers=3), 2500.0, level.speedup, True) for name in profile().levels}
-    other = profiles.write(elsewhere / "other.yaml", profile(levels=changed))
-    said = say("diff", foreign, other)
-    assert (said.code, "prefetch_factor" in said.out) == (0, False)
-    assert all(word in said.out for word in ("num_workers", "foreign.yaml", "other.yaml"))
+def test_answers_as_objects(say: Say, saved: Path, foreign: Path, machine: Inventory) -> None:
+    kind = machine_type(machine)
+    place = profiles.write(Path("profiles") / kind.key / "resnet.yaml", profile(kind))
+    own = {"source": str(place), "target": "resnet", "key": kind.key}
+    expected: dict[tuple[object, ...], dict[str, object]] = {
+        ("show", saved): {"schema": "autotune.profile", "recommended": "amp"},
+        ("validate", saved): {"path": str(saved), "schema": "autotune.profile", "key": kind.key, "target": "resnet"},
+        ("diff", saved, foreign): {"machine.key": [kind.key, MACHINE.key]},
+        ("profiles", "match", "resnet"): {"source": str(place), "verdict": "exact", "notes": []},
+        ("profiles", "match", "x"): {"source": None, "verdict": "none"},
+        ("profiles", "list"): {"profiles": [own]},
+        ("show", "gone.yaml"): {"exit_code": 2, "traceback": None},
+    }
+    for words, data in expected.items():
+        said = say(*map(str, words), "--json")
+        assert data.items() <= json.loads(said.out).items(), words
+    assert say("validate", foreign).out == f"{foreign}: valid autotune.profile for {MACHINE.key}, target resnet\n"
 
 
 def test_list_of_nothing_and_of_one(say: Say, foreign: Path, elsewhere: Path) -> None:

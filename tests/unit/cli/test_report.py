@@ -36,11 +36,11 @@ def test_a_profile_without_its_journal(written: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("train.yaml/report.html", "train.yaml/report.html: cannot be written"),
-        ("loop.html", "loop.html: cannot be written"),
+        ("train.yaml/report.html", "train.yaml/report.html: a report cannot be written"),
+        ("loop.html", "loop.html: a report cannot be written"),
         ("train.yaml", "train.yaml: is no report, and is not replaced"),
         ("train.journal", r"train\.journal: is no report"),
-        ("link.html", "is no report"),
+        ("link.html", "it is a symbolic link"),
         (".", "is a folder"),
     ],
 )

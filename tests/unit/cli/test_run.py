@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.knobs.settings import Settings
+from autotune.launch.command import OUR_TORCHRUN
 from autotune.launch.prepare import UNSEEN, StartOptions, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
@@ -52,16 +53,64 @@ def dry(say: Say, machine: Inventory, elsewhere: Path) -> Dry:
     return run
 
 
+TRAINS: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "none": ([], {}, "; this machine has profiles for: model; make one with autotune tune train.py"),
+    "of another task": (["--name", "modle"], {}, "did you mean model?"),
+    "broken": (["--profile", "train.py"], {}, "train.py: is not a profile"),
+    "newer": (["--profile", "newer.yaml"], {}, "is of torch-autotune 99.0"),
+    "named and gone": ([], {"AUTOTUNE_PROFILE": "gone.yaml"}, "gone.yaml: no such file"),
+    "a registry that is down": ([], {"AUTOTUNE_PROFILES": "http://127.0.0.1:9"}, "http://127.0.0.1:9"),
+    "a task of many": ([], {"SLURM_STEP_NUM_TASKS": "2"}, "srun started 2 tasks on 1 machine(s)"),
+    "a probe that fails": ([], {"PROBE": "fails"}, "'probe' is not defined"),
+}
+
+
 @pytest.mark.usefixtures("model")
-def test_without_a_profile_of_its_own_others_are_listed(say: Say) -> None:
-    said = say("run", "--dry-run", "train.py")
-    assert said.code == 2
-    assert " and train; this machine has profiles for: model; make one with autotune tune train.py" in said.err
-    assert "or take another task's: --target NAME" in said.err
-    said = say("run", "--dry-run", "--target", "modle", "train.py")
-    assert (said.code, "did you mean model?" in said.err) == (2, True)
-    said = say("run", "--dry-run", "--target", "model", "train.py")
-    assert (said.code, "model.yaml" in said.out) == (0, True)
+@pytest.mark.parametrize("case", TRAINS)
+def test_without_a_profile_that_fits_the_script_starts_as_it_is(
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """One line says why; `--require-profile` exits with it."""
+    options, variables, words = TRAINS[case]
+    text = next(elsewhere.glob("profiles/*/model.yaml")).read_text()
+    (elsewhere / "newer.yaml").write_text(f"{text}written: {{tool: 99.0.0, date: 2026-11-22}}\nmore: 1\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if "PROBE" in variables:
+        monkeypatch.delattr("autotune.launch.prepare.probe")
+    said = say("run", *options, "--dry-run", "train.py", "--lr", "1")
+    assert (said.code, said.out) == (0, f"{sys.executable} train.py --lr 1\n")
+    assert said.err.startswith("autotune: the script starts as it is: ")
+    assert (words in said.err, said.err.count("\n")) == (True, 1)
+    said = say("run", "--require-profile", *options, "--dry-run", "train.py")
+    assert (said.code, said.out, words in said.err) == (4, "", True)
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--profile", "gone.yaml", "train.py"], "--profile gone.yaml: no such file"),
+        (["--level", "maxi", "train.py"], "--level maxi: levels are safe, amp, max; did you mean max?"),
+        (["--profile", "own.ipynb", "--name", "a", "train.py"], "give one of the two"),
+        (["gone.py"], "gone.py: no such script. Give a script, or a line of python,"),
+        (["own.ipynb"], "own.ipynb: is a notebook"),
+    ],
+)
+def test_what_the_user_names_must_be_there(say: Say, elsewhere: Path, words: list[str], why: str) -> None:
+    (elsewhere / "own.ipynb").write_text("{}")
+    said = say("run", "--dry-run", *words)
+    assert (said.code, said.out, why in said.err) == (2, "", True)
+
+
+def test_the_start_is_said_once(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    title = f"autotune: {saved}, level amp: num_workers=2, prefetch_factor=2, precision=bf16\n"
+    words = ["run", "--profile", saved, "--dry-run", "train.py"]
+    assert say(*words).err == title
+    assert say("run", "--quiet", *words[1:]).err == ""
+    for rank, said in (("0", title), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        assert say(*words).err == said
 
 
 def test_the_environment_names_profile_and_level(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +122,8 @@ def test_the_environment_names_profile_and_level(say: Say, saved: Path, monkeypa
     assert "AUTOTUNE_LEVEL=max" in say("run", "--dry-run", "--level", "max", "train.py").out
     monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
     said = say("run", "--dry-run", "train.py")
-    assert said.code == 2
-    assert "AUTOTUNE_LEVEL maxi: the profile has safe, amp, max; did you mean max?" in said.err
-    said = say("run", "--level", "fast", "--dry-run", "train.py")
-    assert (said.code, "--level fast: the profile has" in said.err) == (2, True)
+    assert "AUTOTUNE_LEVEL=amp" in said.out
+    assert "AUTOTUNE_LEVEL=maxi: the profile has safe, amp, max" in said.err
 
 
 @pytest.mark.usefixtures("model")
@@ -84,9 +131,7 @@ def test_disabled_starts_the_script_as_it_is(say: Say, monkeypatch: pytest.Monke
     monkeypatch.setenv("AUTOTUNE_DISABLE", "yes")
     said = say("run", "--dry-run", "train.py", "--lr", "1")
     assert (said.code, said.out) == (0, f"{sys.executable} train.py --lr 1\n")
-    assert "AUTOTUNE_DISABLE is set" in said.err
-    monkeypatch.setenv("AUTOTUNE_DISABLE", "false")
-    assert say("run", "--dry-run", "train.py").code == 2
+    assert said.err == "autotune: the script starts as it is: AUTOTUNE_DISABLE is set\n"
 
 
 @pytest.mark.usefixtures("machine")
@@ -109,11 +154,11 @@ def test_dry_run_prints_the_command_and_starts_nothing(say: Say, saved: Path, el
 
 def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
     out = dry(TWO).out
-    assert all(words in out for words in ("torch.distributed.run", "--nproc-per-node=2", "OMP_NUM_THREADS=4"))
+    assert all(words in out for words in (OUR_TORCHRUN, "--nproc-per-node=2", "OMP_NUM_THREADS=4"))
     script.write_text("")
     alone = dry(TWO)
     assert f"train is started as one process: {UNSEEN}" in alone.err
-    assert "torch.distributed.run" not in alone.out
+    assert OUR_TORCHRUN not in alone.out
 
 
 def test_processes_that_no_machine_runs_are_refused(dry: Dry) -> None:
@@ -136,15 +181,9 @@ def test_torchruns_own_line_for_several_machines_is_started_tuned(
     assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
 
 
-def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
-    """What is printed needs no more than taskset; what is started binds by itself."""
+def test_processes_are_bound(dry: Dry) -> None:
     out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out
-    words = ("AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' ", "0) set -- taskset -c 0-1", "1) set -- taskset -c 4-5")
-    assert all(each in out for each in words)
-    assert "autotune.knobs.binding" not in out
-    launch = prepare(started_script("train.py", []), StartOptions(profile=elsewhere / "bound.yaml"))
-    assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
-    assert "autotune.knobs.binding" in launch.command
+    assert all(each in out for each in ("AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' ", "-m autotune.knobs.binding"))
 
 
 def test_one_script_is_started_without_an_interpreter_in_between(elsewhere: Path, machine: Inventory) -> None:
@@ -152,7 +191,7 @@ def test_one_script_is_started_without_an_interpreter_in_between(elsewhere: Path
     launch = prepare(started_script("train.py", ["--lr", "1"]), StartOptions(profile=saved))
     assert launch.command == [sys.executable, "-m", "autotune.scripts.entry", "gloo", "train.py", "--lr", "1"]
     assert launch.binds
-    assert all(words in launch.shell() for words in ("taskset", "-m autotune.scripts.entry gloo train.py --lr 1"))
+    assert f"-m autotune.knobs.binding {sys.executable} -m autotune.scripts.entry gloo train.py" in launch.shell()
     assert launch.environment == {**os.environ, **launch.added}
 
 
@@ -160,7 +199,7 @@ def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monk
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     said = dry(Settings(threads=2, batch_size=64, binding="cores"))
     assert "OMP_NUM_THREADS=8 is kept; the profile would use 2 threads" in said.err
-    assert "taskset -c 0-7 " in said.out
+    assert "AUTOTUNE_BINDING='0-7 0-7/0-7' " in said.out
 
 
 def test_notes_of_what_does_not_fit_go_to_stderr(say: Say, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +221,12 @@ def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pyte
     assert command[-2:] == ["train.py", "--dry-run"], "options after the script are the script's"
     assert environment["AUTOTUNE_PROFILE"] == str(saved)
     assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_variables_before_a_line_are_set(say: Say, monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    said = say("run", "--profile", saved, "--dry-run", "OMP_NUM_THREADS=3", "uv", "run", "python", "train.py")
+    assert "OMP_NUM_THREADS=3 is kept" in said.err
 
 
 def test_a_launcher_that_is_not_there(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
@@ -216,8 +261,8 @@ def test_a_launch_line_of_another_number_starts_as_it_is(say: Say, elsewhere: Pa
     saved = written_for_torchrun(one, elsewhere, machine)
     said = say("run", "--profile", saved, "--dry-run", *LINE)
     assert (said.code, said.out) == (0, " ".join(LINE) + "\n")
-    assert "your launch line starts 2 process(es), and the profile was tuned for 1" in said.err
-    assert "torch.distributed.run" not in say("run", "--profile", saved, "--dry-run", "--nproc", "1", *LINE).out
+    assert "your launch line starts 2 process(es), and the profile is for 1" in said.err
+    assert OUR_TORCHRUN not in say("run", "--profile", saved, "--dry-run", "--nproc", "1", *LINE).out
 
 
 def test_one_process_finds_what_torchrun_sets(say: Say, elsewhere: Path, machine: Inventory) -> None:
@@ -251,7 +296,7 @@ def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
     short = replace(saved, target=target, evidence=replace(saved.evidence, run=run))
     words = ["run", "--profile", profiles.write(elsewhere / "short.yaml", short), "--dry-run", "train.py"]
     said = say(*words)
-    assert (said.out, "too short to gain" in said.err) == (f"{sys.executable} train.py\n", True)
+    assert (said.out, "save too little to feel" in said.err) == (f"{sys.executable} train.py\n", True)
     if how == "option":
         words[1:1] = ["--level", "amp"]
     else:

@@ -67,7 +67,7 @@ class TestCurrent:
 @pytest.mark.parametrize(
     ("current", "words"),
     [
-        ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
+        ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "4 processes cannot"]),
         ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "from 1 to"]),
         ({"workers": 2}, ["CURRENT['workers']: no such knob", "num_workers"]),
         ({"precision": "fp8"}, ["precision"]),
@@ -115,7 +115,10 @@ class TestCheckPins:
             ({"pin_memory": 1}, (), None, "must be one of False, True"),
             ({"precision": "bf61"}, (), None, "did you mean bf16?"),
             ({"threads": 2}, ("threads",), None, "--fix threads=2 --only threads: a fixed knob cannot move"),
-            ({"precision": "bf16"}, (), "safe", "--fix precision=bf16 --level safe: precision moves from level amp on"),
+            ({"precision": "bf16"}, (), "safe", "--fix precision=bf16 --level safe: moves from level amp on"),
+            ({}, ("precision",), "safe", "--only precision --level safe: moves from level amp on"),
+            ({"prefetch_factor": 4, "num_workers": 0}, (), None, "prefetch_factor=4: it does nothing beside"),
+            ({"backend": "mpi", "processes": 1}, (), None, "--fix backend=mpi: it does nothing beside --fix proc"),
         ],
         ids=str,
     )
@@ -126,6 +129,7 @@ class TestCheckPins:
             check_fixed(fixed, only, level)
         assert words in str(error.value)
         check_fixed({"num_workers": 2, "precision": "fp32"}, ("threads",), "safe")
+        check_fixed({"prefetch_factor": 4, "backend": "mpi"}, ("threads", "precision"), "safe")
 
     @pytest.mark.parametrize("fixed", [{"threads": 400}, {"processes": 4, "threads": 3}, {"num_workers": 9}], ids=str)
     def test_more_than_the_machine_bears_is_refused(self, fixed: dict[str, Any]) -> None:

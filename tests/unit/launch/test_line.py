@@ -44,6 +44,9 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("python train.py", started("train.py")),
         ("/usr/bin/python3.11 -u train.py --epochs 3", started("train.py", ("--epochs", "3"))),
         ("python -m package.module -m x", started("package.module", ("-m", "x"), True)),
+        ("uv run train.py", started("train.py")),
+        ("env A=b OMP_NUM_THREADS=1 uv run python -u train.py --lr=3", started("train.py", ("--lr=3",))),
+        ("A=b torchrun train.py", started("train.py", launcher="torchrun")),
         ("torchrun train.py", started("train.py", launcher="torchrun")),
         (
             "torchrun --standalone --nproc-per-node=2 train.py --nnodes 3",
@@ -86,6 +89,7 @@ def test_lines_that_users_write(line: str, found: Script) -> None:
         ("torchrun --nnodes=1:4 train.py", "--nnodes 1:4: give a number"),
         ("torchrun --standalone=1 train.py", "takes no value"),
         ("torchrun --standalone", "no script follows"),
+        ("env A=b", "env A=b: starts no script"),
         ("torchrun --nproc-per-node", "a value must follow"),
         ("accelerate config", "only accelerate launch"),
         ("accelerate launch --use_fsdp train.py", "does not know this option"),

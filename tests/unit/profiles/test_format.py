@@ -35,6 +35,7 @@ from autotune.profiles.format import (
 from autotune.report.profile import show
 from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import Proof
+from autotune.stats.whole_run import WholeRun
 from tests.doubles.profiles import TUNED, profile
 from tests.strategies import settings as any_settings
 
@@ -294,3 +295,21 @@ def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: 
     one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
     one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0)))
     assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
+
+
+@pytest.mark.parametrize(
+    ("run", "gain", "felt"),
+    [
+        (None, 1.03, False),
+        (None, 1.06, True),
+        (WholeRun(5.0, 0.1, 0.1, 100_000), 1.03, False),
+        (WholeRun(5.0, 0.1, 0.1, 100_000), 1.08, True),
+        (WholeRun(1000.0, 0.1, None, 10_000), 1.08, False),
+        (WholeRun(0.1, 0.01, None, 100), 1.5, False),
+    ],
+)
+def test_a_gain_that_nobody_feels_is_not_recommended(run: WholeRun | None, gain: float, felt: bool) -> None:
+    found = profile()
+    level = replace(found.levels["amp"], speedup=Proof(gain, gain - 0.01, gain + 0.01, 0.95, 12))
+    found = replace(found, levels={**found.levels, "amp": level}, evidence=replace(found.evidence, run=run))
+    assert found.saves_time("amp") is felt

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.inspect.doctor import Finding
 from autotune.inspect.verdict import Bound, Diagnosis, Part, conclude
-from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, sentence, text
+from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_data, bound, doctor, sentence, text
 from autotune.report.formatting import WIDTH
 from tests.doubles.inspections import facts, gain, inspection, rounds
 from tests.doubles.results import BASELINE
@@ -57,7 +57,7 @@ def test_an_interval_that_allows_anything_comes_last_and_has_no_figures() -> Non
 
 
 def test_json_has_plain_names() -> None:
-    found = json.loads(as_json("model", diagnosis(loader=0.6)))
+    found = json.loads(json.dumps(as_data("model", diagnosis(loader=0.6))))
     assert (found["verdict"], found["target"]) == (Bound.MAIN_PROCESS, "model")
     assert found["shares"]["loader"] == pytest.approx(0.6, rel=1e-3)
     assert set(found["bounds"]["loader"]) == {"value", "low", "high", "confidence", "rounds"}

@@ -159,7 +159,7 @@ def test_bound_processes_need_autotune_run() -> None:
     crowded = records.crowded()
     levels = {name: replace(r, settings=r.settings.but(binding="cores")) for name, r in crowded.levels.items()}
     shown = text(replace(crowded, levels=levels))
-    assert "start it with autotune run" in shown
+    assert "or in the script (which the line above starts)" in shown
     assert "torchrun" not in shown
 
 

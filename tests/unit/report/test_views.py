@@ -65,7 +65,7 @@ def test_diff_shows_differing_knobs_and_gains_only() -> None:
     level = replace(other.levels["amp"], settings=other.levels["amp"].settings.but(num_workers=2))
     other = replace(other, levels={**other.levels, "amp": level}, software={"torch": "2.8.0"})
     shown = flat(views.diff(records.profile(), other))
-    assert shown == "left right python 3.11.9 - torch 2.9.0 2.8.0 amp num_workers 4 2"
+    assert shown == "left right software.python 3.11.9 - software.torch 2.9.0 2.8.0 levels.amp.settings.num_workers 4 2"
 
 
 def test_diff_of_two_machines_warns_and_names_facts() -> None:
@@ -73,9 +73,9 @@ def test_diff_of_two_machines_warns_and_names_facts() -> None:
     right = replace(right, machine=replace(right.machine, key="other", threads=2, gpus=("h200",)))
     shown = flat(views.diff(left, right, ("a.yaml", "b.yaml")))
     assert "a.yaml b.yaml" in shown
-    assert "machine threads 8 2" in shown
-    assert "machine gpus none h200" in shown
-    assert "safe gain 1.62x" in shown
+    assert "machine.facts.threads 8 2" in shown
+    assert "machine.facts.gpus none h200" in shown
+    assert "levels.safe.speedup.value 1.62" in shown
     assert "rates do not compare" in shown
 
 

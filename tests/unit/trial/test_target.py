@@ -45,6 +45,11 @@ class TestRecognised:
     def test_the_template_of_init(self, tmp_path: Path) -> None:
         assert task(tmp_path, NEW_TASK).name == "my_model"
 
+    @pytest.mark.parametrize("text", ["CURRENT = dict(batchsize=64)", 'CURRENT = {"batch_sze": 64, **{}}'])
+    def test_a_typo_in_a_written_current(self, tmp_path: Path, text: str) -> None:
+        assert "no such knob; did you mean batch_size?" in refused(tmp_path, f"{WHOLE}{text}\n")
+        assert task(tmp_path, f"{WHOLE}CURRENT = dict(num_workers=N, **MORE)\nCURRENT['x'] = 1\n").name == "my_model"
+
     def test_without_running_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         canary = tmp_path / "canary"
         top = f"open({str(canary)!r}, 'w').close()\nprint('ran')\nraise SystemExit(7)\nimport no_such_module\n"

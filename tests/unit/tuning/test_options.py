@@ -72,5 +72,11 @@ def test_what_cannot_work_is_refused_at_once(option: dict[str, Any], said: str) 
         Options(**option)
 
 
+@pytest.mark.parametrize("option", [{"max_gpu_memory": 2**30}, {"only": ("compile",)}, {"fix": {"pin_memory": True}}])
+def test_what_cannot_act_on_the_machine_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(option)).replace('_', '-')}"):
+        Options(**option).check_on(MACHINE)
+
+
 def test_what_the_user_says_is_final() -> None:
     assert Options(budget=20.0, train_seconds=36_000.0).seconds(baseline(2.0)) == 20.0

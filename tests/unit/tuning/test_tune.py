@@ -49,7 +49,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_one_process_that_a_launcher_counted_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
-    monkeypatch.setattr(run, "probe", lambda: pytest.fail("it began"))
+    monkeypatch.setattr(run, "probe", lambda **_: pytest.fail("it began"))
     with pytest.raises(pytest.fail.Exception, match="it began"):
         run.run(TARGET, Options())
 
@@ -64,10 +64,11 @@ def test_waiting_for_another_run_costs_no_budget(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(run, "open_runner", open_runner)
-    monkeypatch.setattr(run, "probe", lambda: inventory(2, 2))
+    monkeypatch.setattr(run, "probe", lambda **_: inventory(2, 2))
     monkeypatch.setattr(run, "_run_phases", lambda host: host.schedule)
     schedule: Any = run.run(Script(tmp_path / "train.py"), Options(budget=60.0), started=990.0)
     assert schedule.elapsed == pytest.approx(10.0)
+    assert schedule.total == 160.0, "what the user sees pass"
     assert 40.0 < schedule.left <= 50.0
 
 
@@ -116,7 +117,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
     def unlocked(*_: Any) -> Iterator[None]:
         yield
 
-    monkeypatch.setattr(run, "probe", lambda *_: MACHINE)
+    monkeypatch.setattr(run, "probe", lambda **_: MACHINE)
     monkeypatch.setattr(machine.budget, "probe", lambda *_: MACHINE.budget)
     monkeypatch.setattr(runner, "Runner", Runner)
     monkeypatch.setattr(run, "TrialBench", Bench)
