@@ -39,6 +39,7 @@ PLAIN = (
 )
 """What words without quotes can be, beside text, with their first letters: the core of YAML 1.2 that JSON also has."""
 RETUNE = "Tune again to get a fresh one (autotune tune ...)."
+WHICH = "See which profiles there are: autotune profiles list"
 HEADER = """\
 # Training settings measured by torch-autotune on one type of machine. Plain data: safe to read and to share.
 #   start training with it    autotune run --profile {name} train.py
@@ -55,10 +56,12 @@ _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-
 
 def read(path: Path | str) -> Profile:
     """Return the profile in the file ``path``."""
+    if Path(path).suffix == ".py":
+        raise ProfileError(f"{path}: is a script, not a profile. {WHICH}")
     try:
         return parse(places.read_plain(Path(path), MAX_BYTES + 1), str(path))
     except FileNotFoundError:
-        raise ProfileError(f"{path}: no such file. See which profiles there are: autotune profiles list") from None
+        raise ProfileError(f"{path}: no such file. {WHICH}") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({reason_of(error)}).") from error
 

@@ -42,7 +42,7 @@ from tests.unit.cli.conftest import Said, Say
         (["init", "whole.py"], "whole.py exists already; name another file"),
         (["init", "no/such/folder.py"], "cannot be written: No such file"),
         (["show", "nowhere.yaml"], "nowhere.yaml"),
-        (["validate", "empty.py"], "is empty"),
+        (["validate", "empty.py"], "is a script, not a profile"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -56,7 +56,7 @@ def dry(say: Say, machine: Inventory, elsewhere: Path) -> Dry:
 TRAINS: dict[str, tuple[list[str], dict[str, str], str]] = {
     "none": ([], {}, "; this machine has profiles for: model; make one with autotune tune train.py"),
     "of another task": (["--name", "modle"], {}, "did you mean model?"),
-    "broken": (["--profile", "train.py"], {}, "train.py: is not a profile"),
+    "broken": (["--profile", "train.py"], {}, "train.py: is a script, not a profile"),
     "newer": (["--profile", "newer.yaml"], {}, "is of torch-autotune 99.0"),
     "named and gone": ([], {"AUTOTUNE_PROFILE": "gone.yaml"}, "gone.yaml: no such file"),
     "a registry that is down": ([], {"AUTOTUNE_PROFILES": "http://127.0.0.1:9"}, "http://127.0.0.1:9"),

@@ -52,6 +52,7 @@ def test_things_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, words in (
         (tmp_path / "none", "no such file"),
+        (Path(__file__), "is a script, not a profile"),
         (tmp_path, "cannot be read"),
         (tmp_path / "fifo", "plain"),
     ):
