@@ -531,6 +531,8 @@ class Read(Dataset[Any]):
 
     def __init__(self, does: Callable[[Read, int], Any]) -> None:
         self.data, self.does = torch.arange(8.0).view(8, 1), does
+        self.rows = sqlite3.connect(":memory:")
+        self.rows.execute("create table seen (number)")
         self.calls, self.offset, self.cache = 0, 0, dict[int, Tensor]()
         self.generator, self.nothing = torch.Generator().manual_seed(1), object()
 
@@ -600,6 +602,11 @@ def writes_lines(own: Read, index: int) -> Any:
     return own.data[index]
 
 
+def writes_rows(own: Read, index: int) -> Any:
+    own.rows.execute("insert into seen values (?)", (index,))
+    return own.data[index]
+
+
 def marks(own: Read, index: int) -> Any:
     return own.data[index], own.nothing
 
@@ -643,7 +650,7 @@ def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, writ
 SEEN: list[tuple[Callable[[Read, int], Any], int, int]] = [
     *((does, own, wanted) for does in (in_place, counts, caches, draws, seeds) for own, wanted in ((0, 1), (1, 0))),
     *((does, 0, 1) for does in (asks_for_its_worker, logs, marks, begins_by_number)),
-    *((does, 0, 1) for does in (counts_in_a_global, counts_in_its_class, counts_in_a_cache, writes_lines)),
+    *((does, 0, 1) for does in (counts_in_a_global, counts_in_its_class, counts_in_a_cache, writes_lines, writes_rows)),
     *((does, 1, 2) for does in (counts, draws, asks_for_its_worker, begins_by_number)),
 ]
 
