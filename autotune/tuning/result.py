@@ -51,7 +51,7 @@ def _without_candidate(state: RunState, level: str) -> Reason:
     """Return why a ``level`` has no candidate in the proof, by trials and by a race if there was one."""
     tried, named, known_for = state.tried(level), _named(state, level), LEVELS[level].known_for
     if not tried:
-        searched = any(trial.level == level for trial in state.history) or _adds_nothing(state, level)
+        searched = level in state.exhausted or _adds_nothing(state, level)
         return Reason.NOT_REACHED if not searched or (known_for and named) else Reason.NOT_TRIED
     if known_for and not named:
         return Reason.NOT_TRIED

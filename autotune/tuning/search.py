@@ -51,6 +51,7 @@ def _search_level(state: RunState, space: Space, start: Settings, share: float, 
     while share_of(_kept_back(state), _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
         proposal = _repeat_baseline(state) or searching.ask()
         if proposal is None:
+            state.exhausted.add(space.level)
             break
         state.observe(stage=f"searching: {space.level}", trying=proposal.settings)
         before = state.schedule.clock()

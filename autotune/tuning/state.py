@@ -116,6 +116,8 @@ class RunState:
     """Seconds that trials took, oldest first."""
     searched: set[str] = field(default_factory=set)
     """Levels that were searched at least once."""
+    exhausted: set[str] = field(default_factory=set)
+    """Levels of which nothing was left that is worth a trial."""
     chosen: dict[str, Settings] = field(default_factory=dict)
     """The candidate of each level."""
     raced: set[Settings] = field(default_factory=set)

@@ -39,8 +39,8 @@ def concluded(state: RunState, said: Context = CONTEXT, level: str | None = None
 
 
 def after(*trials: Trial, **found: Any) -> RunState:
-    """A run after ``trials``."""
-    state = empty(OWN, **found)
+    """A run after ``trials``, when nothing is left that is worth another."""
+    state = empty(OWN, **{"exhausted": set(LEVELS), **found})
     state.add(*trials)
     return state
 
@@ -65,7 +65,6 @@ class TestReasons:
     @pytest.mark.parametrize(
         ("trials", "raced", "reason"),
         [
-            ([tried(OWN, 100.0)], False, Reason.NOT_TRIED),
             ([tried(OWN, 100.0), HIGHER], False, Reason.NOT_TRIED),
             ([tried(OWN, 100.0), tried(OTHER, 90.0)], False, Reason.SAME),
             ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME),
@@ -96,6 +95,10 @@ class TestReasons:
         found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)["amp"]
         assert (found.reason, found.failure) == (reason, failure)
         assert found.values == (("bf16",) if failure else ())
+
+    def test_of_a_search_that_time_has_ended(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OWN, 101.0), exhausted=set())
+        assert result.proven_answers(state, LEVELS)["safe"].reason is Reason.NOT_REACHED
 
     def test_of_max_speak_of_the_batch(self) -> None:
         state = after(tried(OWN, 100.0), tried(OWN.but(channels_last=True), 100.0, "max"))
