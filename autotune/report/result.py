@@ -35,11 +35,12 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
     """Return what level ``name`` is worth: ``(headline, detail)``; the detail may be empty."""
     result, lower = profile.levels[name], below(profile, name)
     measured, note = formatting.interval(result.speedup), result.note
+    if lower and (result.proven or name in profile.impossible()):
+        return f"nothing beyond {lower} was proven; uses {lower}'s settings", note
     if name in profile.impossible():
         return f"not believable: {measured}", note
     if result.proven:
-        repeats = f"nothing beyond {lower} was proven; uses {lower}'s settings"
-        return repeats if lower else formatting.gain(result.speedup), note
+        return formatting.gain(result.speedup), note
     if result.settings != profile.baseline:  # as an interrupted run saves them
         return f"not proven: {measured}", note
     if not result.speedup.rounds:
