@@ -199,8 +199,12 @@ class MeasuredLoop:
         """Put other ``settings`` in force from the next step on."""
         raise NotImplementedError
 
-    def begin_anew(self, work: Callable[[], object], steps: int) -> None:
-        """Do ``work``, and read the loader from its beginning from the next step on, for at least so many ``steps``."""
+    def reach_beginning(self, steps: int, pace: float) -> Steps[None]:
+        """Train on to where `begin_anew` may be called, for so many ``steps`` of about ``pace`` seconds."""
+        yield from ()
+
+    def begin_anew(self, work: Callable[[], object]) -> None:
+        """Do ``work``, and read the loader from its beginning from the next step on."""
         raise NotImplementedError
 
     def asked(self) -> dict[str, Any] | None:

@@ -51,7 +51,7 @@ class TrainingLoop(MeasuredLoop):
         self.session = Session(settings, device=self.task.device)
         self._prepare()
 
-    def begin_anew(self, work: Callable[[], object], steps: int) -> None:
+    def begin_anew(self, work: Callable[[], object]) -> None:
         """Do ``work``, and read the loader from its beginning from the next step on."""
         work()
         self.stream, self.queue_empty_at = self._batches(), self.batches

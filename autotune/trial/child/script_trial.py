@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import random
 import signal
@@ -29,6 +28,7 @@ from autotune.scripts.entry import as_main
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
+from autotune.trial.child.first_steps import MOST_SECONDS
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps, Tuner
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.probe_run import is_training, leave
@@ -128,7 +128,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         self.made = 0
         self._stepping: Optimizer | None = None
         self._pass: weakref.ref[_Pass] | None = None
-        self._at_pass: Callable[[], object] | None = None
+        self._awaits_pass = False
 
     # What the script does ---------------------------------------------------------------------------------------------
 
@@ -138,9 +138,12 @@ class ScriptLoop(MeasuredLoop, Listener):
             return begin()
         if self.batches:
             self.other += time.perf_counter() - self._left_at
-        if (work := self._at_pass) is not None:
-            self._at_pass = None
-            self.hooks.unseen(work)
+        if self.pending and self.stepped:  # the script has left the pass before in the middle
+            self.ends_step()
+        self._pass = None
+        if self._awaits_pass:
+            self._awaits_pass = False
+            self._go_on()
         self.prepare(lambda: self.applied.loader(loader))
         self._begin()
         passing = _Pass(self, lambda: self.hooks.unseen(begin))
@@ -216,13 +219,14 @@ class ScriptLoop(MeasuredLoop, Listener):
         self.stepped = self._stepping is None
         self.made += 1
         self.made_step(items, loss)
-        self._go_on()
+        if not self._awaits_pass:
+            self._go_on()
 
     def ends_pass(self, began: float, *, trained: bool) -> None:
         """Note that a pass which began at ``began`` is over. If no optimizer stepped in it, it was no training."""
         for device in self.devices():
             device.synchronize()
-        self.passed, self._left_at = True, time.perf_counter()
+        self.passed, self._left_at, self._pass = True, time.perf_counter(), None
         if not trained:
             self.other += self._left_at - began
             self.pending, self._loss = 0.0, None
@@ -241,22 +245,33 @@ class ScriptLoop(MeasuredLoop, Listener):
         self.applied.remove()
         self.applied = Applied(dataclasses.replace(self.applied.order, settings=settings), strict=True)
         self.session = self.applied.session
-        passing = self._pass() if self._pass is not None else None
+        passing = self._passing()
         if passing is not None and any(BY_NAME[name].applied == "loader" for name in settings.difference(before)):
             passing.begin_anew()
 
-    def begin_anew(self, work: Callable[[], object], steps: int) -> None:
-        """Do ``work``, and read the loader from its beginning from the next step on, for at least so many ``steps``.
+    def reach_beginning(self, steps: int, pace: float) -> Steps[None]:
+        """Train on to where the script begins a pass; if that may take long, to where enough of one is left."""
+        batches = length(self.loader) if self._known_by == BATCHES else None
+        of_step = max(1.0, self.batches / max(1, self.made))
+        if batches is not None and batches / of_step <= max(2 * steps, MOST_SECONDS / max(pace, 1e-7)):
+            self._awaits_pass = True
+            yield
+        elif batches is not None:
+            while (passing := self._passing()) is not None and passing.left < steps * of_step and not self.over:
+                yield
+        if self.over:
+            raise ScriptOver
 
-        If the script's epoch ends before, it ends now, and all this is done when the next one begins."""
-        passing = self._pass() if self._pass is not None else None
-        if passing is None:
-            work()
-        elif passing.left() >= steps:
-            work()
+    def begin_anew(self, work: Callable[[], object]) -> None:
+        """Do ``work``, and read the loader from its beginning from the next step on."""
+        work()
+        if (passing := self._passing()) is not None:
             passing.begin_anew()
-        else:
-            passing.ends_now, self._at_pass = True, work
+        elif self.loader is not None:
+            self.loader._iterator = None
+
+    def _passing(self) -> _Pass | None:
+        return self._pass() if self._pass is not None else None
 
     def _measuring(self) -> Steps[TrialReport]:
         """Make the steps of the trial. Ranks that share the work have the same weights at its end, bit for bit."""
@@ -311,18 +326,19 @@ class _Pass(Passing):
         self._began = time.perf_counter()
         self._read, self._steps_before = 0, loop.made
         self._batches = length(loop.loader)
-        self._is_read_anew = self.ends_now = False
+        self._is_read_anew = False
 
-    def left(self) -> float:
-        """Return how many batches are left of it."""
-        return math.inf if self._batches is None else self._batches - self._read
+    @property
+    def left(self) -> int:
+        """Return how many batches are left of it, if its length is known."""
+        return (self._batches or 0) - self._read
 
     def __next__(self) -> Any:
         loop = self._loop
         if loop.pending and loop.stepped:
             loop.ends_step()
         try:
-            if self.ends_now or ((self._is_read_anew or loop.spec.without) and self._read == self._batches):
+            if (self._is_read_anew or loop.spec.without) and self._read == self._batches:
                 raise StopIteration
             batch = loop.hooks.unseen(lambda: loop.next_batch(self._next))
         except StopIteration:

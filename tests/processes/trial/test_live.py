@@ -12,6 +12,7 @@ from autotune.inspect import noise_scale
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.stats.outcome import Compared, Completed
+from autotune.trial.child.measuring import OWN_STATE
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.scripts.corpus import place
@@ -132,6 +133,103 @@ def test_the_same_is_within_the_spread_of_the_own_settings(
         faulty = found.compare(own.but(num_workers=2))
         assert isinstance(faulty, Compared)
         assert faulty.differences
+
+
+SETUP = """
+import threading
+import torch
+from torch.utils.data import DataLoader
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+class Data(torch.utils.data.Dataset):
+    rows = torch.randn(640, 64)
+
+    def __len__(self):
+        return {samples}
+
+    def __getitem__(self, index):
+        return self.rows[index % 640]
+
+data = Data()
+loader = DataLoader(data, batch_size=16, shuffle=True{options})
+
+def step(batch, more=0.0, every=1, count=[0]):
+    loss = model(batch).square().mean() + more
+    loss.backward()
+    count[0] += 1
+    if count[0] % every == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item()
+
+"""
+COUNTS = """
+for epoch in range(100_000):
+    losses = [step(batch) for batch in loader]
+    assert len(losses) == len(loader)
+"""
+PASSES = {
+    "counted": ("", COUNTS),
+    "one batch": ("", "for batch in iter(lambda: next(iter(loader)), None):\n    step(batch)"),
+    "next": ("", "while True:\n    it = iter(loader)\n    for _ in range(len(loader)):\n        step(next(it))"),
+    "drawn between": (
+        "",
+        "while True:\n    it = iter(loader)\n    noise = 0.1 * torch.randn(64)\n"
+        "    for batch in it:\n        step(batch + noise)",
+    ),
+    "zipped": (
+        "",
+        "other = DataLoader(range(len(data)), batch_size=16, shuffle=True)\nwhile True:\n"
+        "    for batch, more in zip(loader, other):\n        step(batch, 1e-6 * more.float().mean())",
+    ),
+    "accumulated": ("", "while True:\n    for batch in loader:\n        step(batch, every=4)"),
+    "persistent": (", num_workers=1, persistent_workers=True", COUNTS),
+}
+"""Options of the loader, and how the script passes over it."""
+
+
+@pytest.mark.parametrize(("name", "samples"), [*((name, 640) for name in PASSES), ("zipped", 640_000)])
+def test_passes_end_as_in_the_script(name: str, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First steps are compared without cutting a pass short: one of a moment from its beginning, a long one inside."""
+    options, loop = PASSES[name]
+    with running(SETUP.format(samples=samples, options=options) + loop, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        for settings in (own, own.but(optimizer_impl="foreach"), own.but(num_workers=2), own):
+            assert found.compare(settings) == Compared(draws=False)
+        assert runner.started == 1
+
+
+MOVES = """
+average = [p.detach().clone() for p in model.parameters()]
+while True:
+    for batch in loader:
+        step(batch, sum((p - q).square().sum() for p, q in zip(model.parameters(), average)))
+        for p, q in zip(model.parameters(), average):
+            q.lerp_(p.detach(), 0.01)
+"""
+SEEDS = """
+loader = DataLoader(data, batch_size=16, sampler=(order := torch.randperm(640).tolist()))
+while True:
+    order.append(order.pop(0))
+    for batch in loader:
+        step(batch)
+"""
+
+
+@pytest.mark.parametrize(("loop", "reason"), [(MOVES, ""), (SEEDS, OWN_STATE)], ids=["model", "order"])
+def test_no_knob_is_blamed_for_state_of_the_script(
+    loop: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from one recording to the next: what it computes may differ as far, and its order cannot be shown."""
+    with running(SETUP.format(samples=640, options="") + loop, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        for settings in (own, own.but(optimizer_impl="foreach"), own.but(threads=1)):
+            outcome = found.compare(settings)
+            assert outcome.reason == reason
+            assert not getattr(outcome, "differences", ())
 
 
 EVALUATES = """
