@@ -240,14 +240,17 @@ class ScriptLoop(MeasuredLoop, Listener):
         return 1
 
     def switch(self, settings: Settings) -> None:
-        """Put other ``settings`` in force from the next step on. Loaders are read anew if their knobs differ."""
-        before, self.spec = self.spec.settings, dataclasses.replace(self.spec, settings=settings)
+        """Put other ``settings`` in force from the next step on.
+
+        Loaders are read anew if these, or those before, change them: the script's persistent workers would go on.
+        """
+        order, self.spec = self.applied.order, dataclasses.replace(self.spec, settings=settings)
+        changed = {*settings.difference(order.settings), *settings.difference(order.baseline)}
         self.applied.remove()
-        self.applied = Applied(dataclasses.replace(self.applied.order, settings=settings), strict=True)
+        self.applied = Applied(dataclasses.replace(order, settings=settings), strict=True)
         self.session = self.applied.session
-        passing = self._passing()
-        if passing is not None and any(BY_NAME[name].applied == "loader" for name in settings.difference(before)):
-            passing.begin_anew()
+        if any(BY_NAME[name].applied == "loader" for name in changed):
+            self._read_anew()
 
     def reach_beginning(self, steps: int, pace: float) -> Steps[None]:
         """Train on to where the script begins a pass; if that may take long, to where enough of one is left."""
@@ -265,6 +268,10 @@ class ScriptLoop(MeasuredLoop, Listener):
     def begin_anew(self, work: Callable[[], object]) -> None:
         """Do ``work``, and read the loader from its beginning from the next step on."""
         work()
+        self._read_anew()
+
+    def _read_anew(self) -> None:
+        """Read the loader from its beginning, in the pass that runs or in the next one; its workers are new ones."""
         if (passing := self._passing()) is not None:
             passing.begin_anew()
         elif self.loader is not None:

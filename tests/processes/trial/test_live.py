@@ -232,6 +232,16 @@ def test_no_knob_is_blamed_for_state_of_the_script(
             assert not getattr(outcome, "differences", ())
 
 
+def test_persistent_workers_are_those_of_each_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, loop = PASSES["persistent"]
+    with running(SETUP.format(samples=640, options=options) + loop, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        safe = own.but(num_workers=2)
+        candidates = {"baseline": own, "safe": safe, "amp": safe.but(precision="bf16")}
+        with found.start_replicate(candidates) as replicate:
+            assert all(set(replicate.round(0.1)) == {*candidates} for _ in range(4))
+
+
 EVALUATES = """
 import torch, time
 model = torch.nn.Linear(4, 1)
