@@ -78,6 +78,11 @@ class Device:
         """Return the most bytes that this process has reserved; 0 if PyTorch does not count them."""
         return int(self._ask("max_memory_reserved", self.index, otherwise=lambda _index: 0))
 
+    def forget_peak_memory(self) -> None:
+        """Count that from now on, without what is reserved for nothing."""
+        self._ask("empty_cache", otherwise=lambda: None)
+        self._ask("reset_peak_memory_stats", self.index, otherwise=lambda _index: None)
+
     def _ask(self, name: str, *arguments: Any, otherwise: Any) -> Any:
         """Call a function of the kind's module in ``torch``, which few modules have all of."""
         import torch

@@ -129,6 +129,13 @@ def raise_mmap_threshold(size: int) -> None:
         ctypes.CDLL(None).free(ctypes.c_void_p(block))
 
 
+def give_back_free_memory() -> None:
+    """Give the kernel what the heap holds for nothing, where glibc can."""
+    glibc = ctypes.CDLL(None)
+    if hasattr(glibc, "malloc_trim"):
+        glibc.malloc_trim(0)
+
+
 def _allocate(size: int) -> tuple[list[int], bool]:
     """Allocate blocks until glibc asks the kernel for memory. Return them, and True if the last is mapped by itself."""
     glibc = ctypes.CDLL(None)

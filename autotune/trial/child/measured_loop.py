@@ -14,7 +14,8 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
@@ -27,7 +28,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from autotune import devices
 from autotune.devices import CPU, Device
-from autotune.knobs.change import replace
+from autotune.knobs import change
+from autotune.knobs.allocator import give_back_free_memory
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
@@ -193,11 +195,19 @@ class MeasuredLoop:
         self.start: Snapshot | None = None
         """The state before the first step, in a live trial."""
         self._last_sign_at = time.perf_counter()
+        self._knows_peak = True
         self._bytes_before = psutil.Process().memory_info().rss
 
     def switch(self, settings: Settings) -> None:
-        """Put other ``settings`` in force from the next step on."""
-        raise NotImplementedError
+        """Put other ``settings`` in force from the next step on. The most memory that is held is counted from here."""
+        self.spec = replace(self.spec, settings=settings)
+        give_back_free_memory()
+        for device in self.devices():
+            device.forget_peak_memory()
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            self._knows_peak = False
 
     def reach_beginning(self, steps: int, pace: float) -> Steps[None]:
         """Train on to where `begin_anew` may be called, for so many ``steps`` of about ``pace`` seconds."""
@@ -269,10 +279,16 @@ class MeasuredLoop:
                 workers += psutil.Process(pid).memory_full_info().uss
         return MemoryUse(
             fixed=self._bytes_before + held,
-            peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            peak=self._peak(),
             workers=workers,
             gpu=max(each.peak_memory() for each in self.devices()),
         )
+
+    def _peak(self) -> int:
+        """Return the most bytes that this process has held; what it holds now if that is of other settings."""
+        if not self._knows_peak:
+            return int(psutil.Process().memory_info().rss)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def devices(self) -> set[Device]:
         """Return the devices of all that is trained, the session's if nothing is."""
@@ -303,7 +319,9 @@ class MeasuredLoop:
         elif self.spec.without is Without.GRADIENT_SYNC:
             if self.session.sync is not None:
                 self.session.sync.stopped = True
-            replace(DistributedDataParallel, "forward", _local)  # the script's own; this process ends with the trial
+            change.replace(
+                DistributedDataParallel, "forward", _local
+            )  # the script's own; this process ends with the trial
 
     def instead_of_steps(self, optimizer: Optimizer, work: Callable[..., Any]) -> Callable[[], None]:
         """Do ``work`` in the place of the steps of ``optimizer``, and count it as one. Return what undoes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,10 @@ class TrainingLoop(MeasuredLoop):
 
     def switch(self, settings: Settings) -> None:
         """Put other ``settings`` in force from the next step on."""
-        self.spec = replace(self.spec, settings=settings)
         self.stream = iter(())  # its workers end
         self.session.close()
         self.session = Session(settings, device=self.task.device)
+        super().switch(settings)
         self._prepare()
 
     def begin_anew(self, work: Callable[[], object]) -> None:

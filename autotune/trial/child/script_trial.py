@@ -244,11 +244,12 @@ class ScriptLoop(MeasuredLoop, Listener):
 
         Loaders are read anew if these, or those before, change them: the script's persistent workers would go on.
         """
-        order, self.spec = self.applied.order, dataclasses.replace(self.spec, settings=settings)
+        order = self.applied.order
         changed = {*settings.difference(order.settings), *settings.difference(order.baseline)}
         self.applied.remove()
         self.applied = Applied(dataclasses.replace(order, settings=settings), strict=True)
         self.session = self.applied.session
+        super().switch(settings)
         if any(BY_NAME[name].applied == "loader" for name in changed):
             self._read_anew()
 

@@ -242,6 +242,20 @@ def test_persistent_workers_are_those_of_each_settings(tmp_path: Path, monkeypat
             assert all(set(replicate.round(0.1)) == {*candidates} for _ in range(4))
 
 
+def test_memory_is_that_of_each_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a large batch needed is not held against the settings that come after it."""
+    larger = "    torch.ones(4_000_000 if len(batch) > 16 else 4).exp()\n    step(batch)"
+    loop = f"while True:\n  for batch in loader:\n{larger}"
+    with running(SETUP.format(samples=640, options="") + loop, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        peaks = []
+        for settings in (own, own.but(batch_size=32), own.but(threads=1)):
+            outcome = found.measure(settings, 0.0, runner.deadline)
+            assert outcome.measurement is not None
+            peaks.append(outcome.measurement.memory.peak >> 20)
+        assert peaks[1] > peaks[0] + 16 > peaks[2]
+
+
 EVALUATES = """
 import torch, time
 model = torch.nn.Linear(4, 1)
