@@ -6,6 +6,7 @@ module's call is changed, and calls are no longer looked at once the script comp
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -48,6 +49,12 @@ class Listener:
         return 1
 
 
+class _Busy(threading.local):
+    """How many calls of `Hooks.unseen` a thread is in: batches may be read in another one than the script trains in."""
+
+    depth = 0
+
+
 class Hooks:
     """Hooks into PyTorch that call a `Listener`.
 
@@ -68,7 +75,7 @@ class Hooks:
         self._undo: list[Callable[[], object]] = []
         self._calls: list[Any] = []
         self._inside: nn.Module | None = None
-        self._busy = 0
+        self._busy = _Busy()
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -109,16 +116,16 @@ class Hooks:
             self._calls.pop().remove()
 
     def unseen(self, work: Callable[[], Any]) -> Any:
-        """Return what ``work`` returns; the listener is not called meanwhile."""
-        self._busy += 1
+        """Return what ``work`` returns; the listener is not called meanwhile by this thread."""
+        self._busy.depth += 1
         try:
             return work()
         finally:
-            self._busy -= 1
+            self._busy.depth -= 1
 
     def _iterating(self, original: Method) -> Method:
         def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-            if self._busy:
+            if self._busy.depth:
                 return original(loader)  # type: ignore[no-any-return]
             return self.listener.iterates(loader, lambda: original(loader))
 
@@ -127,14 +134,14 @@ class Hooks:
     def _building(self, original: Method) -> Method:
         def build(optimizer: Optimizer, *arguments: Any, **options: Any) -> None:
             original(optimizer, *arguments, **options)
-            if not self._busy:
+            if not self._busy.depth:
                 self._optimizers.append(weakref.ref(optimizer))
 
         return build
 
     def _going_backward(self, original: Method) -> Method:
         def backward(tensors: Any, *arguments: Any, **options: Any) -> Any:
-            if not self._busy and isinstance(tensors, Tensor):
+            if not self._busy.depth and isinstance(tensors, Tensor):
                 self.listener.goes_backward(tensors)
             return original(tensors, *arguments, **options)
 
@@ -145,24 +152,24 @@ class Hooks:
             try:
                 original(number)
             except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
-                if self._busy or kind != "interop_threads":
+                if self._busy.depth or kind != "interop_threads":
                     raise
                 number = torch.get_num_interop_threads()
-            if not self._busy:
+            if not self._busy.depth:
                 setattr(self, kind, number)
 
         return set_number
 
     def _compiling(self, original: Method) -> Method:
         def compile(*arguments: Any, **options: Any) -> Any:
-            self.compiles = self.compiles or not self._busy
+            self.compiles = self.compiles or not self._busy.depth
             self.ignore_calls()
             return original(*arguments, **options)
 
         return compile
 
     def _called(self, model: nn.Module, _arguments: Any) -> None:
-        if self._busy or self._inside is not None or not model.training or not torch.is_grad_enabled():
+        if self._busy.depth or self._inside is not None or not model.training or not torch.is_grad_enabled():
             return
         self._inside = model
         self.listener.calls(model)
@@ -173,9 +180,9 @@ class Hooks:
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
         self._inside = None  # a call that raised has not returned
-        if not self._busy:
+        if not self._busy.depth:
             self.listener.before_step(optimizer)
 
     def _stepped(self, optimizer: Optimizer, *_: object) -> None:
-        if not self._busy:
+        if not self._busy.depth:
             self.listener.steps(optimizer)

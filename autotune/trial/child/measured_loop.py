@@ -48,6 +48,7 @@ Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
 LIFE_SIGN_SECONDS = 0.5
+READ_ELSEWHERE = "your script reads its batches in a thread of its own: nobody knows which step takes which"
 NOT_KEPT = "there is too little memory to keep the state of the first step"
 
 
@@ -169,6 +170,7 @@ class MeasuredLoop:
         batch: the only one, if the loader is left out.
         loader: prepared; None if it is not known.
         over: True if no further step will come.
+        reads_elsewhere: batches are read ahead in another thread than the one that trains.
         failure: why settings could not be put in force, in a live trial.
         queue_empty_at: how many batches were taken when the loader was last read from its beginning.
         on_batch: called with each batch that is read, in trials that record their first steps.
@@ -178,6 +180,7 @@ class MeasuredLoop:
     batch: Any = None
     on_batch: Callable[[Any], object] | None = None
     over: bool = False
+    reads_elsewhere: bool = False
     failure: Exception | None = None
     queue_empty_at: int = 0
 

@@ -38,7 +38,7 @@ from autotune.stats.measurement import (
 )
 from autotune.stats.outcome import Completed
 from autotune.trial.child import first_steps
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps
+from autotune.trial.child.measured_loop import READ_ELSEWHERE, MeasuredLoop, Steps
 from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.child.task import batch_length
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, ScriptOver, TrialReport, TrialSpec, error_report
@@ -231,6 +231,8 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     exact = theirs is not None or loop.session.world_size > 1
     steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
     ours = yield from _recorded(loop, steps, math.inf if exact else first_steps.MOST_SECONDS)
+    if loop.reads_elsewhere:
+        return TrialReport(error=READ_ELSEWHERE, error_type="")
     found: tuple[tuple[str, str], ...] = ()
     if theirs is not None:
         found = tuple(first_steps.differences(theirs, ours, own, loop.spec.settings, repeats))
@@ -267,6 +269,8 @@ def comparing_inside(loop: MeasuredLoop, settings: Settings, reference: Settings
     is no knob's doing. A step takes about ``pace`` seconds.
     """
     loop.tuner.send("phase", phase="comparing")
+    if loop.reads_elsewhere:
+        return TrialReport(error=READ_ELSEWHERE, error_type="")
 
     def from_start(of: Settings, steps: int, seconds: float = math.inf) -> Steps[first_steps.Recording]:
         def go_back() -> None:

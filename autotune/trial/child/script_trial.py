@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import probe_run
 from autotune.trial.child.first_steps import MOST_SECONDS
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps, Tuner
+from autotune.trial.child.measured_loop import READ_ELSEWHERE, MeasuredLoop, Steps, Tuner
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.probe_run import is_training, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
@@ -129,6 +130,8 @@ class ScriptLoop(MeasuredLoop, Listener):
         self._stepping: Optimizer | None = None
         self._pass: weakref.ref[_Pass] | None = None
         self._awaits_pass = False
+        self._reader = self._trainer = threading.main_thread().ident
+        self._batch_items, self._ahead = 0.0, 0
 
     # What the script does ---------------------------------------------------------------------------------------------
 
@@ -138,8 +141,7 @@ class ScriptLoop(MeasuredLoop, Listener):
             return begin()
         if self.batches:
             self.other += time.perf_counter() - self._left_at
-        if self.pending and self.stepped:  # the script has left the pass before in the middle
-            self.ends_step()
+        self.reads()  # the script may have left the pass before in the middle
         self._pass = None
         if self._awaits_pass:
             self._awaits_pass = False
@@ -182,12 +184,13 @@ class ScriptLoop(MeasuredLoop, Listener):
 
     def steps(self, optimizer: Optimizer) -> None:
         """Note that a step was made; count those of the first optimizer that makes one if there is no training
-        loader."""
-        self.stepped, self._left_at = True, time.perf_counter()
-        if self._known_by == BATCHES:
+        loader, or one that is read in another thread."""
+        self.stepped, self._left_at, self._trainer = True, time.perf_counter(), threading.get_ident()
+        self.reads_elsewhere = self._known_by == BATCHES and self._reader != self._trainer
+        if self._known_by == BATCHES and not self.reads_elsewhere:
             self._stepping = optimizer
             return
-        if self._known_by != STEPS:
+        if self._known_by == BACKWARDS:
             return
         self._begin()
         self._stepping = self._stepping or optimizer
@@ -202,11 +205,17 @@ class ScriptLoop(MeasuredLoop, Listener):
             self._measured = self._measuring()
             self._go_on()
 
+    def reads(self) -> None:
+        """End a step if it was made: this thread, if it is the one that trains, begins to read for the next."""
+        self._reader = threading.get_ident()
+        if self.pending and self.stepped and self._reader == self._trainer:
+            self.ends_step()
+
     def takes(self, batch: Any) -> None:
         """Take a batch of the next step."""
         self._left_at = time.perf_counter()
         items = float(batch_length(batch)) if self.facts.unit == "samples" else 1.0
-        self.pending += items
+        self.pending, self._batch_items = self.pending + items, items
         share = self.spec.settings.batch_size
         fixed = self.spec.settings.processes > 1 and not self.spec.evidence
         if fixed and self.batches == 1 and items != share:
@@ -218,6 +227,9 @@ class ScriptLoop(MeasuredLoop, Listener):
         items, self.pending = (self.pending if self._known_by == BATCHES else 1.0), 0.0
         self.stepped = self._stepping is None
         self.made += 1
+        if self.reads_elsewhere:
+            self._ahead = self._ahead or self.batches
+            items = self._batch_items * max(1, round((self.batches - self._ahead) / max(1, self.made - 1)))
         self.made_step(items, loss)
         if not self._awaits_pass:
             self._go_on()
@@ -227,7 +239,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         for device in self.devices():
             device.synchronize()
         self.passed, self._left_at, self._pass = True, time.perf_counter(), None
-        if not trained:
+        if not trained and self._reader == self._trainer:
             self.other += self._left_at - began
             self.pending, self._loss = 0.0, None
 
@@ -245,12 +257,17 @@ class ScriptLoop(MeasuredLoop, Listener):
         Loaders are read anew if these, or those before, change them: the script's persistent workers would go on.
         """
         order = self.applied.order
-        changed = {*settings.difference(order.settings), *settings.difference(order.baseline)}
         self.applied.remove()
         self.applied = Applied(dataclasses.replace(order, settings=settings), strict=True)
         self.session = self.applied.session
         super().switch(settings)
-        if any(BY_NAME[name].applied == "loader" for name in changed):
+        was_read, is_read = (
+            any(BY_NAME[name].applied == "loader" for name in settings.difference(other))
+            for other in (order.settings, order.baseline)
+        )
+        if is_read and self.reads_elsewhere:
+            self.failure = RuntimeError(READ_ELSEWHERE)
+        elif was_read or is_read:
             self._read_anew()
 
     def reach_beginning(self, steps: int, pace: float) -> Steps[None]:
@@ -320,7 +337,8 @@ class ScriptLoop(MeasuredLoop, Listener):
             short = ScriptOver(TOO_SHORT.format(self.made))
             report, code = error_report(short if isinstance(error, ScriptOver) else error), 1
         self.tuner.report(report)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
         process_tree.kill_tree(os.getpid(), include_root=False)
         leave(code)
 
@@ -343,8 +361,7 @@ class _Pass(Passing):
 
     def __next__(self) -> Any:
         loop = self._loop
-        if loop.pending and loop.stepped:
-            loop.ends_step()
+        loop.reads()
         try:
             if (self._is_read_anew or loop.spec.without) and self._read == self._batches:
                 raise StopIteration

@@ -12,6 +12,7 @@ from autotune.inspect import noise_scale
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.stats.outcome import Compared, Completed
+from autotune.trial.child.measured_loop import READ_ELSEWHERE
 from autotune.trial.child.measuring import OWN_STATE
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
@@ -135,11 +136,11 @@ def test_the_same_is_within_the_spread_of_the_own_settings(
         assert faulty.differences
 
 
-SETUP = """
-import threading
+SETUP = (
+    THREAD
+    + """
 import torch
 from torch.utils.data import DataLoader
-threading.Thread(target=threading.Event().wait, daemon=True).start()
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -166,6 +167,7 @@ def step(batch, more=0.0, every=1, count=[0]):
     return loss.item()
 
 """
+)
 COUNTS = """
 for epoch in range(100_000):
     losses = [step(batch) for batch in loader]
@@ -254,6 +256,48 @@ def test_memory_is_that_of_each_settings(tmp_path: Path, monkeypatch: pytest.Mon
             assert outcome.measurement is not None
             peaks.append(outcome.measurement.memory.peak >> 20)
         assert peaks[1] > peaks[0] + 16 > peaks[2]
+
+
+AHEAD = """
+import itertools
+import queue
+
+class Ahead(DataLoader):
+    def __iter__(self):
+        batches, waiting = itertools.chain(super().__iter__(), [None]), queue.Queue(4)
+        threading.Thread(target=lambda: [waiting.put(batch) for batch in batches], daemon=True).start()
+        return iter(waiting.get, None)
+
+loader = Ahead(data, batch_size=16, shuffle=True)
+while True:
+    for batch in loader:
+        step(batch)
+"""
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["live", "forked"])
+def test_batches_that_another_thread_reads(idle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are made where the script trains. Which batches they take is not known, so that nothing is compared."""
+    setup = SETUP if idle else SETUP.replace(THREAD, "\nimport threading\n")
+    with running(setup.format(samples=640, options="") + AHEAD, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        assert found.is_live == idle
+        for settings in (own, own.but(threads=1), own.but(optimizer_impl="foreach")):
+            outcome = found.measure(settings, 0.0, runner.deadline)
+            assert isinstance(outcome, Completed), outcome.reason
+            assert outcome.measurement is not None
+            assert all(block.items == 16 * block.steps for block in outcome.measurement.blocks)
+            assert found.compare(settings).reason == READ_ELSEWHERE
+
+
+def test_a_script_may_train_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trains = "def train():\n    while True:\n        for batch in loader:\n            step(batch)\n\n"
+    started = trains + "(it := threading.Thread(target=train)).start()\nit.join()\n"
+    with running(SETUP.format(samples=640, options="") + started, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        assert found.measure(own.but(threads=1), 0.0, runner.deadline).measured
+        for settings in (own.but(threads=1), own.but(omp_wait_policy="passive")):
+            assert found.compare(settings) == Compared(draws=False)
 
 
 EVALUATES = """
