@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import math
 import os
 import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +29,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from autotune import devices
 from autotune.devices import CPU, Device
-from autotune.knobs import change
 from autotune.knobs.allocator import give_back_free_memory
+from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
@@ -203,7 +204,7 @@ class MeasuredLoop:
 
     def switch(self, settings: Settings) -> None:
         """Put other ``settings`` in force from the next step on. The most memory that is held is counted from here."""
-        self.spec = replace(self.spec, settings=settings)
+        self.spec = dataclasses.replace(self.spec, settings=settings)
         give_back_free_memory()
         for device in self.devices():
             device.forget_peak_memory()
@@ -280,18 +281,13 @@ class MeasuredLoop:
         for pid in process_tree.descendants(os.getpid()):
             with contextlib.suppress(psutil.Error):  # it has ended
                 workers += psutil.Process(pid).memory_full_info().uss
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         return MemoryUse(
             fixed=self._bytes_before + held,
-            peak=self._peak(),
+            peak=peak if self._knows_peak else psutil.Process().memory_info().rss,
             workers=workers,
             gpu=max(each.peak_memory() for each in self.devices()),
         )
-
-    def _peak(self) -> int:
-        """Return the most bytes that this process has held; what it holds now if that is of other settings."""
-        if not self._knows_peak:
-            return int(psutil.Process().memory_info().rss)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def devices(self) -> set[Device]:
         """Return the devices of all that is trained, the session's if nothing is."""
@@ -322,9 +318,7 @@ class MeasuredLoop:
         elif self.spec.without is Without.GRADIENT_SYNC:
             if self.session.sync is not None:
                 self.session.sync.stopped = True
-            change.replace(
-                DistributedDataParallel, "forward", _local
-            )  # the script's own; this process ends with the trial
+            replace(DistributedDataParallel, "forward", _local)  # the script's own; this process ends with the trial
 
     def instead_of_steps(self, optimizer: Optimizer, work: Callable[..., Any]) -> Callable[[], None]:
         """Do ``work`` in the place of the steps of ``optimizer``, and count it as one. Return what undoes it."""

@@ -281,6 +281,13 @@ def comparing_inside(loop: MeasuredLoop, settings: Settings, reference: Settings
         yield from loop.reach_beginning(steps, pace)
         return (yield from _recorded(loop, steps, seconds, lambda: loop.begin_anew(go_back)))
 
+    def found(*again: first_steps.Recording) -> list[tuple[str, str]]:
+        found = first_steps.differences(theirs, ours, reference, settings, again)
+        tracked = check_losses(Completed(losses=tuple(ours.losses)), settings, theirs.losses)
+        apart, spread = abs(fmean(ours.losses) - fmean(theirs.losses)), first_steps.Spread.of(theirs, again)
+        within = tracked.measured or (spread is not None and apart <= spread.loss(len(ours.losses)))
+        return found if within else [*found, ("losses", tracked.reason)]
+
     for _ in range(TRIES):
         theirs = yield from from_start(reference, first_steps.LEAST_STEPS, first_steps.MOST_SECONDS)
         ours = yield from from_start(settings, len(theirs.losses))
@@ -288,29 +295,12 @@ def comparing_inside(loop: MeasuredLoop, settings: Settings, reference: Settings
         if error is not None:
             return error_report(error)
         report = TrialReport(differences=(), draws=ours.draws, not_applied=loop.session.not_applied)
-        if report.not_applied or not (found := _found(theirs, ours, reference, settings)):
+        if report.not_applied or not found():
             return report
         again = yield from from_start(reference, len(theirs.losses))
         if not first_steps.differences(theirs, again, reference, reference, [again]):
-            found = _found(theirs, ours, reference, settings, again)
-            return replace(report, differences=tuple(found))
+            return replace(report, differences=tuple(found(again)))
     return TrialReport(error=OWN_STATE, error_type="")
-
-
-def _found(
-    theirs: first_steps.Recording,
-    ours: first_steps.Recording,
-    reference: Settings,
-    settings: Settings,
-    *again: first_steps.Recording,
-) -> list[tuple[str, str]]:
-    """Return all in which ``ours`` differs from ``theirs``, beyond what the reference does if made ``again``."""
-    found = first_steps.differences(theirs, ours, reference, settings, again)
-    tracked = check_losses(Completed(losses=tuple(ours.losses)), settings, theirs.losses)
-    spread = first_steps.Spread.of(theirs, again)
-    if tracked.measured or (spread and abs(fmean(ours.losses) - fmean(theirs.losses)) <= spread.loss(len(ours.losses))):
-        return found
-    return [*found, ("losses", tracked.reason)]
 
 
 def recording(loop: MeasuredLoop) -> Steps[TrialReport]:

@@ -252,22 +252,18 @@ class ScriptLoop(MeasuredLoop, Listener):
         return 1
 
     def switch(self, settings: Settings) -> None:
-        """Put other ``settings`` in force from the next step on.
-
-        Loaders are read anew if these, or those before, change them: the script's persistent workers would go on.
-        """
+        """Put other ``settings`` in force from the next step on. Loaders that these or those before change are read
+        anew: persistent workers would go on."""
         order = self.applied.order
         self.applied.remove()
         self.applied = Applied(dataclasses.replace(order, settings=settings), strict=True)
         self.session = self.applied.session
         super().switch(settings)
-        was_read, is_read = (
-            any(BY_NAME[name].applied == "loader" for name in settings.difference(other))
-            for other in (order.settings, order.baseline)
-        )
-        if is_read and self.reads_elsewhere:
-            self.failure = RuntimeError(READ_ELSEWHERE)
-        elif was_read or is_read:
+        others = map(settings.difference, (order.baseline, order.settings))
+        from_own, from_before = (any(BY_NAME[name].applied == "loader" for name in other) for other in others)
+        if self.reads_elsewhere:
+            self.failure = RuntimeError(READ_ELSEWHERE) if from_own else None
+        elif from_own or from_before:
             self._read_anew()
 
     def reach_beginning(self, steps: int, pace: float) -> Steps[None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -55,10 +54,6 @@ class LiveTrials:
         """Of the user's settings, if nothing else was visited since."""
         self._level: float | None = None
         """Log rate of the user's settings when they were first visited: all rates are relative to it."""
-        self._repeated: Counter[Settings] = Counter()
-        """How often settings were compared with themselves..."""
-        self._repeated_here: Counter[Settings] = Counter()
-        """...in the training that runs now."""
 
     def measure(self, settings: Settings, deadline: float = math.inf) -> Outcome:
         """Return the rate of ``settings``, as if the machine were as it was at the first visit of the user's own.
@@ -80,20 +75,8 @@ class LiveTrials:
         return self._completed(theirs, before, after)
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome:
-        """Compare the first steps of ``settings`` with those of ``reference`` in the running training.
-
-        A training that was started since repeats what showed the spread of the ``reference`` first.
-        """
-        self._own_training()
-        for _ in range(self._repeated[reference] - self._repeated_here[reference]):
-            self._compare(reference, reference)
-        outcome = self._compare(settings, reference)
-        self._repeated |= self._repeated_here
-        return outcome
-
-    def _compare(self, settings: Settings, reference: Settings) -> Outcome:
+        """Compare the first steps of ``settings`` with those of ``reference`` in the running training."""
         trial = self._own_training()
-        self._repeated_here[reference] += settings == reference
         outcome = trial.compare(settings, reference)
         if outcome is None:
             outcome = self._ended(trial)
@@ -133,7 +116,6 @@ class LiveTrials:
         """Return the running training, a new one if there is none."""
         if self._trial is None:
             self._trial = self._start(self._own)
-            self._repeated_here.clear()
         return self._trial
 
     def _ended(self, trial: RunningTrial) -> Outcome:
