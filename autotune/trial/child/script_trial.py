@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import random
 import signal
@@ -346,26 +347,21 @@ class _Pass(Passing):
         super().__init__(begin())
         self._loop, self._begin = loop, begin
         self._began = time.perf_counter()
-        self._read, self._steps_before = 0, loop.made
+        self._steps_before, self._is_read_anew = loop.made, False
         self._batches = length(loop.loader)
-        self._is_read_anew = False
-
-    @property
-    def left(self) -> int:
-        """Return how many batches are left of it, if its length is known."""
-        return (self._batches or 0) - self._read
+        self.left = math.inf if self._batches is None else self._batches
 
     def __next__(self) -> Any:
         loop = self._loop
         loop.reads()
         try:
-            if (self._is_read_anew or loop.spec.without) and self._read == self._batches:
+            if (self._is_read_anew or loop.spec.without) and not self.left:
                 raise StopIteration
             batch = loop.hooks.unseen(lambda: loop.next_batch(self._next))
         except StopIteration:
             loop.ends_pass(self._began, trained=loop.made > self._steps_before or loop.stepped)
             raise
-        self._read += 1
+        self.left -= 1
         loop.takes(batch)
         return batch
 
