@@ -74,7 +74,8 @@ class Walk:
         elif isinstance(value, set | frozenset):
             self._bytes(repr(sorted(map(repr, value))).encode())
         else:
-            own = {} if _is_handle(value) or callable(value) else getattr(value, "__dict__", {})
+            is_data = not (_is_handle(value) or callable(value) or isinstance(value, ModuleType))
+            own = getattr(value, "__dict__", {}) if is_data else {}
             held = {name: item for name, item in own.items() if item is not None and not _is_handle(item)}
             for name, item in held.items():  # opening a file does not change the data
                 self._bytes(name.encode())

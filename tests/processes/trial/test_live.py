@@ -80,8 +80,8 @@ def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypa
 
 
 ENDS = {
-    "trains no longer": "if epoch == 40: break\nraise SystemExit",
-    "exits": "if epoch == 40: os._exit(0)",
+    "trains no longer": "if epoch == 80: break\nraise SystemExit",
+    "exits": "if epoch == 80: os._exit(0)",
 }
 
 

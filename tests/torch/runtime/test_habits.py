@@ -462,6 +462,12 @@ def test_an_opened_file_is_no_other_data() -> None:
         assert digest(Opened(file)) == digest(Opened(None)) == digest(Numbers())
 
 
+def test_what_a_module_holds_is_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest([tempfile, 1])
+    monkeypatch.setattr(tempfile, "tempdir", "another")
+    assert digest([tempfile, 1]) == before != digest([tempfile, 2])
+
+
 def locked() -> Dataset[Any]:
     """Open a database amid a transaction: it holds locks, which belong to one process."""
     database = sqlite3.connect(os.path.join(tempfile.mkdtemp(), "data.sqlite"))
