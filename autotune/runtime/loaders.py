@@ -27,15 +27,21 @@ CONTEXT = "multiprocessing_context"
 PERSISTENT = "without its persistent workers it would draw other random numbers"
 
 
-def why_left_alone(loader: DataLoader[Any]) -> str | None:
-    """Return why nothing but the size of its batches may change in ``loader``, or None.
+def why_left_alone(loader: DataLoader[Any], workers: int | None = None) -> str | None:
+    """Return why nothing but the size of its batches may change in ``loader``, or why it may not have so many
+    ``workers``; None if there is no reason.
 
     What a sampler, a generator or a data set does is not guessed: tuning compares first steps.
     """
     kind: Any = type(loader)
     if kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator:
         return f"{kind.__name__} iterates in its own way"
-    return None if loader._iterator is None else "its workers run already"
+    if loader._iterator is not None:
+        return "its workers run already"
+    others = workers is not None and max(1, loader.num_workers) != max(1, workers)
+    if others and isinstance(loader.dataset, IterableDataset):
+        return "another number of workers would make other batches of an iterable dataset"
+    return None
 
 
 def why_not_ahead(loader: DataLoader[Any]) -> str | None:
@@ -65,9 +71,7 @@ def workers_change(
         return None
     users: Any = loader.multiprocessing_context or multiprocessing
     method = context or users.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    reason = why_left_alone(loader)
-    if isinstance(loader.dataset, IterableDataset) and max(1, loader.num_workers) != max(1, settings.num_workers):
-        reason = "another number of workers would make other batches of an iterable dataset"
+    reason = why_left_alone(loader, settings.num_workers)
     if reason is None and settings.num_workers > 0 and loader.num_workers == 0 and method != "fork":
         reason = f"workers started by {method!r} would run the script's top level again"
     if reason is None and settings.num_workers == 0 and loader.persistent_workers:
