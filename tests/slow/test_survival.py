@@ -66,7 +66,7 @@ def test_cpus_taken_away_end_a_check_and_a_diagnosis_too(command: tuple[str, ...
     out, err = process.communicate(timeout=120)
     assert process.returncode == 4, err
     assert "the CPUs of this run changed" in err
-    assert "Start it again." in err
+    assert "start it again" in err
     assert out == ""
     assert left() == set()
     assert scratch() == []
