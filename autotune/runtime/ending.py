@@ -6,7 +6,7 @@ import atexit
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -58,11 +58,10 @@ class StepRate:
         if self.steps > FIRST_STEPS:
             self._ends.append(time.perf_counter())
 
-    def counted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield ``batches``; each is a step."""
-        for batch in batches:
-            self.count()
-            yield batch
+    def takes(self, batch: Any) -> Any:
+        """Count a step, and return its ``batch``."""
+        self.count()
+        return batch
 
     def __str__(self) -> str:
         """Return the line. What takes much longer than a step, such as an evaluation, does not count."""

@@ -232,11 +232,13 @@ class Applied:
     def _iterating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         import torch
 
+        from autotune.runtime.sharing import Passing
+
         def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
             self.loader(loader)
-            begun = original(loader)
-            counted = self._rate if self.order.by_batch and torch.is_grad_enabled() else None
-            return begun if counted is None else counted.counted(begun)
+            begun: Iterator[Any] = original(loader)
+            rate = self._rate if self.order.by_batch and torch.is_grad_enabled() else None
+            return begun if rate is None else Passing(begun, rate.takes)
 
         return iterate
 

@@ -207,6 +207,10 @@ def test_steps_are_counted_on_request(begin: Begin, by_batch: bool, capsys: pyte
     assert train()[0] == losses
     applied._say_at_the_end()
     assert re.fullmatch(r"autotune: 12 steps, \S+ a second; the profile: 41.5 a second\n", capsys.readouterr().err)
+    with torch.no_grad():
+        plain = iter(DataLoader(data(), 4))
+    counted = iter(DataLoader(data(), 4))
+    assert (len(counted), counted._num_workers) == (len(plain), plain._num_workers)  # type: ignore[arg-type, attr-defined]
 
 
 def test_loaders_of_each_epoch_are_changed_and_those_of_an_evaluation_are_left_alone(begin: Begin) -> None:
