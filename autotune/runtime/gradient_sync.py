@@ -45,10 +45,10 @@ DRIFTED = (
     " draws its own. Rank 0's weights are used"
 )
 WRITTEN = (
-    "{} of the model are computed from one process's share of each batch, and rank 0's are used; in one process"
+    "{} are computed from one process's share of each batch, and rank 0's are used; in one process"
     " (--fix processes=1) they are computed from all of it"
 )
-BUFFERS, PARAMETERS = WRITTEN.format("buffers"), WRITTEN.format("parameters that no optimizer writes")
+BUFFERS, PARAMETERS = WRITTEN.format("buffers of the model"), WRITTEN.format("parameters that the model writes itself")
 COMPARED_STEPS = 64
 """After so many steps, and after 1, 2, 4, 8 ..., the processes' weights are compared."""
 NOTHING = "neither a model nor an optimizer is prepared: each process trains alone; pass them to tuned.prepare too"

@@ -264,8 +264,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _silent = 0.0
     """Seconds without a batch."""
     _alone = False
-    on_stall: Callable[[], object] | None = None
-    """Called if workers hang: all that is left of the pass is read in this process then. None waits."""
+    goes_on = False
+    """If workers hang, `on_stall` is called, and the rest of the pass is read in this process; else it waits."""
+    on_stall: Callable[[], object]
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._is_idle, self._asked = True, dict[int, Any]()
@@ -284,8 +285,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     def _try_get_data(self, timeout: float = CHECKED_EVERY) -> Any:
         found, data = super()._try_get_data(timeout)  # type: ignore[no-untyped-call]
         self._silent = 0.0 if found else self._silent + timeout
-        if self._silent >= PATIENCE and self.on_stall is not None:
-            raise Stalled(self.on_stall)
+        if self._silent >= PATIENCE and self.goes_on:
+            raise Stalled
         return found, data
 
     def _next_data(self) -> Any:
@@ -294,9 +295,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if not self._alone:
             try:
                 return self._workers_next()
-            except Stalled as stall:
+            except Stalled:
                 self._shutdown_workers()
-                stall.args[0]()
+                self.on_stall()
                 self._alone = True
         if number not in self._asked:
             self._send_idx = number
@@ -361,8 +362,7 @@ class Workers(Change):
         if self._users > 0:
             return DataLoader._get_iterator(ready)
         iterator = LateIterator(ready)
-        if not isinstance(loader.dataset, IterableDataset):
-            iterator.on_stall = self._stalled
+        iterator.goes_on, iterator.on_stall = not isinstance(loader.dataset, IterableDataset), self._stalled
         children.difference_update(iterator._workers)  # the script's own waits and forks know nothing of them
         return iterator
 

@@ -41,11 +41,11 @@ def state_of(dataset: Any, collate: Any) -> dict[str, str]:
         with suppress(Exception):  # a class of the user's that cannot be looked at
             found[name] = digest(_content(value), LARGEST)
     for each in objects([dataset, collate]):
-        if (changes := _changes(each)) is not None:
-            found["the database that samples come from"] = str(changes)
+        if isinstance(each, sqlite3.Connection):
+            found["the database that samples come from"] = str(_content(each))
         elif callable(getattr(each, "writable", None)):
-            with suppress(Exception):  # closed, or no file
-                found[f"the file {each.name}"] = str(each.tell()) if each.writable() else ""
+            with suppress(Exception):  # it has no name
+                found[f"the file {each.name}"] = str(_content(each))
         elif callable(each) and not isinstance(each, type | nn.Module) and hasattr(each, "__dict__"):
             name = f"the state of {getattr(each, '__qualname__', type(each).__qualname__)}"
             found[name] = digest([found.get(name), vars(each)], LARGEST)
@@ -70,19 +70,14 @@ def _names_of_script() -> Iterator[tuple[str, Any]]:
                 yield f"{name} ({Path(file).name})", value
 
 
-def _changes(value: Any) -> int | None:
-    """Return how many rows a connection to a database has changed; None if ``value`` is none, or another thread's."""
-    with suppress(Exception):
-        return value.total_changes if isinstance(value, sqlite3.Connection) else None
-    return None
-
-
 def _content(value: Any) -> Any:
-    """Return what of ``value`` is compared: of a function with a cache how often it was used."""
+    """Return what of ``value`` is compared: of a function with a cache how often it was used, of a connection to a
+    database how many rows it has changed."""
     if callable(getattr(value, "cache_info", None)):
         return list(value.cache_info())
-    if (changes := _changes(value)) is not None:
-        return changes
+    if isinstance(value, sqlite3.Connection):
+        with suppress(sqlite3.Error):  # closed, or another thread's
+            return value.total_changes
     if callable(getattr(value, "writable", None)):
         with suppress(Exception):  # closed, or no file
             return value.tell() if value.writable() else None

@@ -34,8 +34,8 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
 from autotune.runtime.digests import Walk, digest
-from autotune.runtime.fingerprints import objects
 from autotune.trial.child.beside import LARGEST, state_of
+from autotune.trial.child.snapshot import order_of
 
 LEAST_STEPS, MOST_STEPS = 16, 64
 MOST_SECONDS = 2.0
@@ -241,8 +241,7 @@ def _random_states() -> dict[str, str]:
 
 def _order(loader: Any) -> str:
     """Return a digest of what decides about the order of the data."""
-    parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler", "generator")]
-    sources = filter(None, map(random_state.of, objects(parts)))
+    parts, sources = order_of(loader)
     return digest([*parts, *(read() for read, _write in sources)], LARGEST)
 
 

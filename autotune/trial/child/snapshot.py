@@ -48,15 +48,13 @@ class Snapshot:
         held = [*parameters_of(*trained), *buffers]
         if sum(tensor.nbytes for tensor in held) > SHARE * psutil.virtual_memory().available:
             return None
-        order = [getattr(loader, name, None) for name in ("batch_sampler", "sampler", "generator")]
-        sources = filter(None, map(random_state.of, objects(order)))
         steppers = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler | GradScaler)]
         return cls(
             [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in held],
             [(each, _state(each.state), _options(each)) for each in trained],
             [(each, copy.deepcopy(each.state_dict())) for each in steppers],
             random_state.read(),
-            [(write, read()) for read, write in sources],
+            [(write, read()) for read, write in order_of(loader)[1]],
         )
 
     def restore(self) -> None:
@@ -75,6 +73,12 @@ class Snapshot:
         random_state.write(self.numbers)
         for write, source in self.sources:
             write(source)
+
+
+def order_of(loader: Any) -> tuple[list[Any], list[tuple[Callable[[], Any], Callable[[Any], Any]]]]:
+    """Return what decides about the order of the data, and what reads and writes each random source in it."""
+    parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler", "generator")]
+    return parts, list(filter(None, map(random_state.of, objects(parts))))
 
 
 def _state(state: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -77,11 +77,10 @@ class LiveTrials:
     def compare(self, settings: Settings, reference: Settings) -> Outcome:
         """Compare the first steps of ``settings`` with those of ``reference`` in the running training."""
         trial = self._own_training()
-        outcome = trial.compare(settings, reference)
-        if outcome is None:
-            outcome = self._ended(trial)
-            if trial.is_over:
-                return self._own_training().compare(settings, reference) or outcome
+        outcome = trial.compare(settings, reference) or self._ended(trial)
+        if trial.is_over:  # as in a visit
+            trial = self._own_training()
+            outcome = trial.compare(settings, reference) or self._ended(trial)
         return outcome
 
     def close(self) -> None:

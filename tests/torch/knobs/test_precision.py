@@ -137,27 +137,3 @@ def test_scaler_state_survives_a_checkpoint() -> None:
     assert other.scaler.get_scale() == 2.0
     other.load_state_dict({})
     assert other.scaler.get_scale() == 2.0
-
-
-class Keeps(nn.Module):
-    """Features that other code reads after the call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The output; the features stay."""
-        self.features = self.body(x)
-        return self.head(self.features)
-
-
-def test_what_a_model_keeps_is_never_in_lower_precision() -> None:
-    model = Keeps()
-    with Session(quiet(precision="bf16"), device="cpu") as session:
-        session.prepare(model)
-        for _ in range(2):
-            output = model(torch.rand(2, 4))
-            assert (model.features.dtype, output.dtype) == (torch.float32, torch.float32)
-            (output.sum() + model.features.sum()).backward()
-        assert "features" in dict(session.not_applied)["precision"]
