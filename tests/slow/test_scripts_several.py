@@ -71,7 +71,7 @@ def test_run_trains_as_torchrun_does_with_half_the_batch(tuned: Path, changes: d
     two = found.baseline.but(processes=2, threads=1, interop_threads=1, batch_size=16, **changes)
     levels = {name: replace(level, settings=two) for name, level in found.levels.items()}
     profiles.write(tuned / "two.yaml", replace(found, levels=levels))
-    done = autotune(tuned, "run", "--profile", "two.yaml", "train.py", str(STEPS), "32")
+    done = autotune(tuned, "run", "--profile", "two.yaml", "--level", found.default_level, "train.py", str(STEPS), "32")
     assert done.code == 0, done.err
     assert lines(done.out)[0].startswith("step 0 19 16 ")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]

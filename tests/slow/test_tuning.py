@@ -71,7 +71,7 @@ def test_tune_then_train(folder: Path) -> None:
     for level in profile["levels"].values():
         assert level["speedup"]["low"] >= 1.0
     path = answer["path"]
-    launched = [sys.executable, "-m", "autotune", "run", "--profile", path, "train.py"]
+    launched = [sys.executable, "-m", "autotune", "run", "--profile", path, "--level", "amp", "train.py"]
     for line in ([sys.executable, "train.py", path], launched):
         trained = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
         assert trained.returncode == 0, trained.stderr
