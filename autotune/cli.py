@@ -32,9 +32,10 @@ from autotune.cli_parsing import (
     answer,
     optional_bytes,
     prepare_streams,
+    project_defaults,
     say,
 )
-from autotune.durations import optional_seconds, seconds
+from autotune.durations import check_budget, optional_seconds, seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError, cut
 from autotune.knobs.level import LEVELS
 from autotune.launch import line
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="autotune",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 NOTHING_SAVED = "nothing was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
+CHECK_HELP = "About how long: 30s, 2m. At least one comparison of fresh processes is finished."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
 TRAIN_TIME_HELP = "How long you will train, such as 10h: on CPUs, lets compile be tried."
 WAIT_QUIET_HELP = "Wait up to this long until other processes are quiet: 10m. Not in the budget."
@@ -78,6 +79,12 @@ def start(
     ] = False,
 ) -> None:
     """Hardware-aware auto-tuner for PyTorch training."""
+
+
+@app.command("help", hidden=True)
+def show_help(command: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Show this help, or that of a command: what -h does."""
+    typer.main.get_command(app)(args=[*(command or ()), "--help"], prog_name="autotune")
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
@@ -245,7 +252,7 @@ def check(
     target: TargetArgument,
     context: typer.Context,
     level: LevelOption = None,
-    budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
+    budget: Annotated[str, typer.Option(help=CHECK_HELP)] = "30s",
     force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False,
     as_json: JsonOption = False,
     module: ModuleOption = False,
@@ -256,6 +263,7 @@ def check(
     if profile.suffix == ".py" and target.endswith((".yaml", ".yml")):
         raise UsageError(f"the profile comes first: autotune check {target} {profile}")
     limit = seconds(budget, "--budget")
+    check_budget(limit)
     found = line.target(target, context.args, module=module, network=allow_network)
     from autotune.report import profile as words
     from autotune.report.live import live_view
@@ -283,9 +291,9 @@ app.add_typer(cli_profiles.profiles_app, name="profiles")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit with its code. Usage errors are shown by typer itself (exit 2)."""
+    """Run the command line and exit with its code. What cannot be parsed is shown by typer itself (exit 2)."""
     prepare_streams()
-    asked: dict[str, bool] = {}
+    asked = {"json": "--json" in (sys.argv[1:] if arguments is None else arguments)}  # until the command is parsed
     try:
         if project.working_folder() is None:
             raise UsageError("the working folder was deleted: change to another")
@@ -295,21 +303,28 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if traceback:
             print(f"{traceback.rstrip()}\n", file=sys.stderr)
         say(text if isinstance(error, UserCodeError) else f"autotune: {text}")
-        if asked.get("json"):
-            data = {"error": text, "exit_code": error.exit_code, "traceback": traceback or None}
-            answer("", data, as_json=True)
+        if asked["json"]:
+            answer("", _as_data(text, error.exit_code, traceback or None), as_json=True)
         sys.exit(error.exit_code)
     sys.exit(0)
 
 
+def _as_data(text: str, code: int, traceback: str | None = None) -> dict[str, str | int | None]:
+    return {"error": text, "exit_code": code, "traceback": traceback}
+
+
 def _run(arguments: list[str] | None, asked: dict[str, bool]) -> None:
-    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets ``json`` if that is wanted."""
+    """Run the command. What the system refuses it is a `UsageError`; ``asked`` says whether JSON is wanted."""
     try:
         try:
-            app(args=arguments, obj=asked)
+            command = typer.main.get_command(app)
+            command(args=arguments, obj=asked, default_map=project_defaults(command))
         except SystemExit as ended:
             if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
                 raise Interrupted(signal.SIGINT) from None
+            refused = getattr(ended.__context__, "format_message", None)  # typer has shown it to people
+            if asked["json"] and refused is not None:
+                answer("", _as_data(refused(), UsageError.exit_code), as_json=True)
             raise
         finally:
             sys.stdout.flush()

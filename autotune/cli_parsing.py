@@ -9,14 +9,15 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from autotune.errors import UsageError
+from autotune import project
+from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.level import LEVELS
 from autotune.launch import line
 from autotune.trial.target import is_script
@@ -88,6 +89,43 @@ class CheckCommand(TargetCommand):
     """A command on a profile and its target."""
 
     leading = 1
+
+
+def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
+    """Return the project's own defaults of options, by command, as Click's ``default_map`` has them.
+
+    They stand in tables such as ``[tool.torch-autotune.tune]`` of its pyproject.toml. What nothing can be made of is
+    named, and left out.
+    """
+    try:
+        path, table = project.stated()
+    except ValueError as error:
+        say(f"autotune: {error}. Its [tool.{project.TABLE}] is not used")
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, stated in table.items():
+        command = group.commands.get(name)
+        if command is None or not isinstance(stated, Mapping):
+            if name != "profiles" or not isinstance(stated, list):
+                _unknown(path, name, [*group.commands, "profiles"])
+            continue
+        words = {option.lstrip("-"): each.name for each in command.params for option in (*each.opts, each.name)}
+        for option in stated:
+            if option not in words:
+                _unknown(path, f"{name}.{option}", [f"{name}.{word}" for word in words])
+        found[name] = {words[option]: _near(path, value) for option, value in stated.items() if option in words}
+    return found
+
+
+def _near(path: Path, value: Any) -> Any:
+    """Return ``value`` as seen from the working folder if it names a file beside ``path``."""
+    beside = path.parent / value if isinstance(value, str) else None
+    return os.path.relpath(beside) if beside is not None and beside.is_file() else value
+
+
+def _unknown(path: Path, name: str, known: Sequence[str]) -> None:
+    hint = did_you_mean(name, known)
+    say(f"autotune: {path}: [tool.{project.TABLE}] has {name}, which nothing reads{hint}")
 
 
 def _is_script(target: str) -> bool:

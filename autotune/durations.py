@@ -9,6 +9,7 @@ from autotune.errors import UsageError
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MOST_SECONDS = 3650 * 86400.0
 """Ten years: more is a slip, and clocks of the system overflow."""
+LEAST_BUDGET = 5.0
 _UNIT = "s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?"
 _PART = re.compile(rf"([0-9.]+(?:e[-+]?[0-9]+)?) *({_UNIT})?(?![a-z]) *", re.IGNORECASE)
 
@@ -38,3 +39,11 @@ def seconds(text: str, option: str) -> float:
     if value > MOST_SECONDS:
         raise UsageError(f"{option} {text!r}: must be at most {MOST_SECONDS / UNITS['d']:.0f}d")
     return value
+
+
+def check_budget(budget: float) -> None:
+    """Raise `UsageError` for seconds that no run can keep."""
+    if budget < LEAST_BUDGET:
+        raise UsageError(f"--budget {budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
+    if budget > MOST_SECONDS:
+        raise UsageError(f"--budget {budget:g}s is too long: give at most {MOST_SECONDS / UNITS['d']:.0f}d")

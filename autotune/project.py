@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 MARKS = (".git", "pyproject.toml")
 """What marks the top folder of a project, the surest first."""
+TABLE = "torch-autotune"
+"""Of ``[tool]`` in pyproject.toml."""
 MOST_BYTES = 100
 """Of a name: file systems take 255, and endings are added."""
 
@@ -82,3 +87,27 @@ def folders(script: Path | None) -> Iterator[Path]:
     if here is not None and marked_root(here) in (None, top):
         yield here
     yield from (each for each in (start, *start.parents) if each.is_relative_to(top))
+
+
+def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
+    """Return the nearest pyproject.toml with a table ``[tool.torch-autotune]``, and that table; it may be empty.
+
+    Raises:
+        ValueError: a file that may have one is not TOML.
+    """
+    for folder in folders(script):
+        path = folder / "pyproject.toml"
+        with contextlib.suppress(OSError):
+            text = path.read_bytes()
+            if TABLE.encode() in text:
+                if sys.version_info >= (3, 11):  # few projects have the table: not at the top
+                    import tomllib
+                else:
+                    import tomli as tomllib
+                try:
+                    found = tomllib.loads(text.decode()).get("tool", {}).get(TABLE, {})
+                except (ValueError, AttributeError) as error:
+                    raise ValueError(f"{path}: {error}") from None
+                if isinstance(found, dict) and found:
+                    return path, found
+    return Path(), {}

@@ -52,12 +52,15 @@ def target_of(name: str) -> str:
 
 def places(script: Path | None = None) -> tuple[Place, ...]:
     """Return all places to look in, nearest first: the project's folders from the training ``script`` upwards, what the
-    user's data folder holds for this project, the system's, and what ``AUTOTUNE_PROFILES`` names. Each counts once."""
+    user's data folder holds for this project, the system's, and what ``AUTOTUNE_PROFILES`` names. Each counts once.
+
+    What the project's ``[tool.torch-autotune]`` names comes after the project's folders.
+    """
     here = project.working_folder()
     near = [_shortened(each / FOLDER, here) for each in project.folders(script)]
     usual = [each for each in (user_folder(script), _absolute(site_data_dir)) if each is not None]
     found: dict[str, Place] = {}
-    for each in [*near, *usual, *named_places()]:
+    for each in [*near, *_stated_places(script), *usual, *named_places()]:
         found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
@@ -65,6 +68,16 @@ def places(script: Path | None = None) -> tuple[Place, ...]:
 def _shortened(path: Path, here: Path | None) -> Path:
     """Return ``path`` as people write it ``here``: relative if it lies below."""
     return path.relative_to(here) if here is not None and path.is_relative_to(here) else path
+
+
+def _stated_places(script: Path | None) -> list[Place]:
+    """Return what ``profiles = [...]`` of the project's pyproject.toml names; paths are relative to that file."""
+    with contextlib.suppress(ValueError):
+        path, table = project.stated(script)
+        named = table.get("profiles", [])
+        entries = [place(each) for each in named if isinstance(each, str)] if isinstance(named, list) else []
+        return [each if isinstance(each, str) else path.parent / each for each in entries]
+    return []
 
 
 def named_places() -> tuple[Place, ...]:

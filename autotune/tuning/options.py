@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune import project
-from autotune.durations import MOST_SECONDS
+from autotune.durations import check_budget
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
 from autotune.knobs.knob import Context
@@ -20,7 +20,6 @@ from autotune.knobs.stated import check_fixed, check_fixed_on, check_names
 from autotune.probes.facts import Inventory
 from autotune.stats.outcome import Outcome
 
-LEAST_BUDGET = 5.0
 MOST_SEED = 2**32 - 1
 """NumPy takes no larger one."""
 BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0), (math.inf, 150.0))
@@ -87,10 +86,8 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for what cannot work on any machine."""
-        if self.budget is not None and self.budget < LEAST_BUDGET:
-            raise UsageError(f"--budget {self.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
-        if self.budget is not None and self.budget > MOST_SECONDS:
-            raise UsageError(f"--budget {self.budget:g}s is too long: give at most {MOST_SECONDS / 86400:.0f}d")
+        if self.budget is not None:
+            check_budget(self.budget)
         if not (isinstance(self.seed, int) and 0 <= self.seed <= MOST_SEED):
             raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:

@@ -37,7 +37,7 @@ IMPURE = "os time random subprocess logging"
 # Lowest first: one row a folder; files of no folder are in the first and in the last two.
 # fmt: off
 LAYERS = (
-    Layer("linux errors durations version environment decoding project"),
+    Layer("linux errors durations version environment decoding project", "tomli"),
     Layer("devices",  "torch",                                  never="linux"),
     Layer("probes",   "psutil pynvml platformdirs torch numpy", never="linux errors durations", prints=True),
     Layer("knobs",    "torch",                                  never="subprocess logging"),

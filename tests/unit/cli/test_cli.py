@@ -32,6 +32,7 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--train-time", ""], "--train-time '': write a duration"),
         (["tune", "whole.py", "--train-time", "1e300"], "--train-time '1e300': must be at most 3650d"),
         (["run", "folder"], "folder: is a folder without a __main__.py. Name the script"),
+        (["check", "a.yaml", "whole.py", "--budget", "2s"], "--budget 2s is too short: give at least 5s"),
         (["check", "whole.py", "link.yaml"], "the profile comes first: autotune check link.yaml whole.py"),
         (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
         (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
@@ -80,6 +81,40 @@ def test_what_typer_refuses_exits_2_too(say: Say, arguments: list[str]) -> None:
     assert said.code == 2
     assert "Usage: " in said.err
     assert said.out == ""
+    found = json.loads(say(*arguments, "--json").out)
+    assert (found["exit_code"], found["error"] != "") == (2, True)
+
+
+TABLE = """
+[tool.torch-autotune]
+buget = 3
+[tool.torch-autotune.tune]
+target = "train.py"
+budget = "2s"
+leve = "amp"
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "typed", "words"),
+    [
+        (TABLE, [], "--budget 2s is too short"),
+        (TABLE, ["--budget", "3s"], "--budget 3s is too short"),
+        (TABLE, [], "has buget, which nothing reads"),
+        (TABLE, [], "has tune.leve, which nothing reads; did you mean tune.level?"),
+        ("[tool.torch-autotune", ["train.py", "--budget", "4s"], "Its [tool.torch-autotune] is not used"),
+        ("[tool]\ntorch-autotune = 1", [], "Missing argument"),
+    ],
+)
+def test_a_project_has_defaults_of_its_own(
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, table: str, typed: list[str], words: str
+) -> None:
+    (elsewhere / "pyproject.toml").write_text(table)
+    (elsewhere / "train.py").write_text("print(1)\n")
+    (elsewhere / "deep").mkdir()
+    monkeypatch.chdir("deep")
+    said = say("tune", *typed)
+    assert (said.code, words in " ".join(said.err.split())) == (2, True), said.err
 
 
 STEERED = (["tune"], ["run"], ["run", "--profile"], ["show"], ["profiles", "match"], ["tune", "--level"], ["validate"])
@@ -92,6 +127,13 @@ def test_what_would_steer_a_terminal_is_shown(say: Say, words: list[str]) -> Non
     said = say(*words, "a\x1b[31m\x9b.py", *(["model.py"] if words[-1].startswith("-") else []))
     assert (said.code != 0, "31m" in said.out + said.err) == (True, True)
     assert not {"\x1b", "\x9b"} & {*said.out, *said.err}
+
+
+@pytest.mark.parametrize("words", [(), ("tune",), ("profiles", "list")], ids=" ".join)
+def test_help_is_what_h_shows(say: Say, words: tuple[str, ...]) -> None:
+    asked, usual = say("help", *words), say(*words, "-h")
+    assert (asked.code, asked.err) == (0, "")
+    assert [each.out.partition("─ Options")[2] for each in (asked, usual)] == [usual.out.partition("─ Options")[2]] * 2
 
 
 def test_version(say: Say) -> None:

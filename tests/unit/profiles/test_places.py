@@ -148,6 +148,22 @@ def test_the_project_comes_first_then_the_user_the_system_and_what_is_named(
     assert system.is_absolute()
 
 
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ('profiles = ["team", "s3://bucket/x", 3]', ["team", "s3://bucket/x"]),
+        ("profiles = 3", []),
+        ("profiles = [", []),
+        ("[other]", []),
+    ],
+)
+def test_a_project_names_places(table: str, found: list[str], repository: Path) -> None:
+    (repository / "pyproject.toml").write_text(f"[tool.torch-autotune]\n{table}\n")
+    seen = places.places(repository / "a/deep/train.py")
+    wanted = [each if places.is_url(each) else repository / each for each in found]
+    assert [each for each in seen if "team" in str(each) or "s3" in str(each)] == wanted
+
+
 def test_a_place_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "profiles")
