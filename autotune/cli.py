@@ -150,7 +150,7 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
     from autotune.report.live import live_view
     from autotune.tuning import run
 
-    with live_view(options.seconds(), started) as observe:
+    with live_view(options.budget or 0.0, started) as observe:
         result = run.run(target, options, observe, started)
     script = shlex.join(target.line or target.words) if isinstance(target, Script) else words.OWN_SCRIPT
     text = words.text(result.profile, result.inventory, result.path, result.load, script=script)

@@ -1,28 +1,30 @@
-"""A tuning run in progress, on standard error: on a terminal one line that changes, else a line now and then in a log.
-
-Nothing here refreshes by itself: a thread that draws would disturb what is being measured.
-"""
+"""A tuning run in progress, on standard error: lines that change on a terminal, else a line now and then in a log."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from autotune.errors import cut
 from autotune.knobs.settings import Settings
 from autotune.report import formatting
+from autotune.stats.proof import Proof
 from autotune.tuning.events import Observer
 
 MAX_REASON = 120
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
+BAR_WIDTH = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class RunProgress:
     trials: int = 0
     baseline_rate: float | None = None
     best: Settings | None = None
-    best_rate: float | None = None
+    gain: Proof | None = None
     elapsed: float = 0.0
     budget: float = 0.0
     failures: int = 0
@@ -48,30 +50,52 @@ class RunProgress:
 
 def line(progress: RunProgress) -> str:
     """Return where the run stands, on one line."""
+    return " | ".join([f"[{_clock(progress)}] {progress.stage}", *(text for text, _style in _parts(progress))])
+
+
+def view(progress: RunProgress) -> Group:
+    """Return where the run stands for a terminal: a line each, cut at its width."""
+    head = Table.grid(padding=(0, 1))
+    if progress.budget:
+        bar = ProgressBar(progress.budget, min(progress.elapsed, progress.budget), width=BAR_WIDTH)
+        head.add_row(bar, _clock(progress))
+    else:
+        head.add_row(_clock(progress))
+    known = [(progress.stage, "bold"), *_parts(progress)]
+    return Group(head, *(Text(text, style, no_wrap=True, overflow="ellipsis") for text, style in known))
+
+
+def _clock(progress: RunProgress) -> str:
     is_within = 0 < progress.budget >= progress.elapsed
-    budget = f" of {formatting.duration(progress.budget)}" if is_within else ""
-    parts = [f"[{formatting.duration(progress.elapsed)}{budget}] {progress.stage}"]
+    return formatting.duration(progress.elapsed) + (f" of {formatting.duration(progress.budget)}" if is_within else "")
+
+
+def _parts(progress: RunProgress) -> Iterator[tuple[str, str]]:
+    """Yield what is known, each with its style."""
     if progress.trials:
-        parts.append(formatting.count(progress.trials, "trial"))
+        yield formatting.count(progress.trials, "trial"), ""
     if progress.trying is not None:
-        parts.append(f"trying {formatting.tried(progress.trying, progress.baseline)}")
+        yield f"trying {formatting.tried(progress.trying, progress.baseline)}", "cyan"
     if progress.baseline_rate is not None:
-        parts.append(_best(progress))
+        yield f"your settings {formatting.rate(progress.baseline_rate, progress.unit)}", ""
+    if progress.best not in (None, progress.baseline):
+        yield _best(progress)
     if progress.rounds:
-        parts.append(", ".join(f"{name} {done}" for name, done in progress.rounds.items()))
+        yield ", ".join(f"{name} {done}" for name, done in progress.rounds.items()), ""
     if progress.failures:
         last = f", last: {cut(' '.join(progress.last_failure.split()), MAX_REASON)}" if progress.last_failure else ""
-        parts.append(f"{formatting.count(progress.failures, 'setting')} did not work{last}")
-    return " | ".join(parts)
+        yield f"{formatting.count(progress.failures, 'setting')} did not work{last}", "dim"
 
 
-def _best(progress: RunProgress) -> str:
-    own = progress.baseline_rate or 0.0
-    baseline = f"your settings {formatting.rate(own, progress.unit)}"
-    if progress.best_rate is None or own <= 0:
-        return baseline
-    ratio = formatting.times(progress.best_rate / own)
-    return f"best {ratio} (unproven), {baseline}"
+def _best(progress: RunProgress) -> tuple[str, str]:
+    """Return the fastest settings; their gain only with an interval, for that of single trials may be far off."""
+    found, gain = formatting.tried(progress.best or progress.baseline, progress.baseline), progress.gain
+    if gain is None or not math.isfinite(gain.high):
+        return f"fastest so far, not proven: {found}", "yellow"
+    words = f"{formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f})"
+    return (
+        (f"proven: {words} with {found}", "green") if gain.gain else (f"not proven yet: {words} with {found}", "yellow")
+    )
 
 
 class _Console(Console):
@@ -81,25 +105,43 @@ class _Console(Console):
         self.quiet = True
 
 
+class _Live(Live):
+    """Lines that change, also where the terminal was closed."""
+
+    def refresh(self) -> None:
+        with suppress(OSError):
+            super().refresh()
+
+
 @contextmanager
 def live_view(budget: float, started: float) -> Iterator[Observer]:
-    """Yield an observer, of a run of ``budget`` seconds that ``started`` on the monotonic clock, that draws only when
-    something happens."""
+    """Yield an observer of a run that ``started`` on the monotonic clock and takes ``budget`` seconds; 0 if not known.
+
+    On a terminal the clock moves every second: drawing takes a thousandth of one.
+    """
     console = _Console(stderr=True)
     progress = RunProgress(stage="probing the machine", baseline=Settings(), unit="samples", budget=budget)
     said: RunProgress | None = None
-    screen = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
-    with screen as live:
+
+    def now() -> Group:
+        return view(replace(progress, elapsed=time.monotonic() - started))
+
+    lines = (
+        _Live(console=console, get_renderable=now, refresh_per_second=1, transient=True)
+        if console.is_terminal
+        else None
+    )
+    with lines or nullcontext() as live:
 
         def observe(**changes: Any) -> None:
             nonlocal progress, said
             nothing = {"trying": None} if "stage" in changes else {}
             progress = replace(progress, **(nothing | changes), elapsed=time.monotonic() - started)
-            with suppress(OSError):  # a log on a full disk, a terminal that was closed
-                if live is not None:
-                    live.update(Text(line(progress)), refresh=True)
-                elif said is None or said.stage != progress.stage or progress.elapsed - said.elapsed >= LINE_SECONDS:
-                    said = progress
+            if live is not None:
+                live.refresh()
+            elif said is None or said.stage != progress.stage or progress.elapsed - said.elapsed >= LINE_SECONDS:
+                said = progress
+                with suppress(OSError):  # a log on a full disk
                     console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
         yield observe

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from autotune.knobs.settings import Settings
+from autotune.stats.proof import Proof
 
 
 class Observer(Protocol):
@@ -22,7 +23,7 @@ class Observer(Protocol):
         last_failure: why the last of them did.
         baseline_rate: items per second of the baseline; None until measured.
         best: the fastest settings so far.
-        best_rate: their items per second; None until measured.
+        gain: how much faster they are, where that was measured with an interval.
         rounds: of each candidate of a race or proof so far, by name.
     """
 
@@ -39,7 +40,7 @@ class Observer(Protocol):
         last_failure: str = ...,
         baseline_rate: float | None = ...,
         best: Settings = ...,
-        best_rate: float | None = ...,
+        gain: Proof | None = ...,
         rounds: Mapping[str, int] = ...,
     ) -> None: ...
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autotune.knobs.settings import Settings
 from autotune.stats.decide import still_open, wide
-from autotune.stats.proof import ANALYSES, BASELINE, Round, to_decide, typical_rate
+from autotune.stats.proof import ANALYSES, BASELINE, Round, compare, to_decide, typical_rate
 from autotune.tuning.schedule import (
     BLOCK_SECONDS,
     PROOF_MARGIN,
@@ -106,5 +106,6 @@ def _run_replicates(state: RunState, candidates: Candidates, count: int) -> Cand
         state.rounds += run_replicate(state, state.replicates + 1, candidates, rounds)
         rates = {name: typical_rate(state.rounds, name) for name in candidates}  # single trials may have been far off
         best = max(rates, key=rates.__getitem__)
-        state.observe(baseline_rate=rates[BASELINE] or None, best=candidates[best], best_rate=rates[best] or None)
+        gain = compare(state.rounds, best, BASELINE, final=False)
+        state.observe(baseline_rate=rates[BASELINE] or None, best=candidates[best], gain=gain)
     return candidates

@@ -240,6 +240,7 @@ def _decide(job: _Job) -> None:
     """Take a little more time than the usual budget if that decides what is open."""
     more = seconds_to_decide(job.state)
     if job.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
+        job.observe(stage="a little more time: it decides a level that is open")
         job.set_budget(job.schedule.budget + more)
         prove(job.state)
 
@@ -273,10 +274,9 @@ class _Job:
 
     def set_budget(self, seconds: float) -> None:
         """Change the budget: if the user gave none, the baseline's step decides it, and then the first compile."""
-        if seconds != self.schedule.budget:
-            self.schedule.budget = seconds
-            self.runner.deadline = self.schedule.deadline
-            self.observe(budget=self.schedule.total)
+        self.schedule.budget = seconds
+        self.runner.deadline = self.schedule.deadline
+        self.observe(budget=self.schedule.total)
 
 
 def _matrix_rates(job: _Job) -> dict[str, float]:
@@ -298,7 +298,6 @@ def _probe_run(job: _Job) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
-    job.observe(budget=schedule.total)
     return task
 
 

@@ -116,5 +116,4 @@ def _report_trial(state: RunState) -> None:
         last_failure=failures[-1] if failures else "",
         baseline_rate=state.baseline_rate or None,
         best=state.best,
-        best_rate=state.estimate(state.best) or None,
     )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import fields, replace
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from autotune.knobs.settings import Settings
 from autotune.report import formatting, live
+from autotune.stats.proof import Proof
 from autotune.tuning.events import Observer
 from tests.doubles.results import BASELINE, SAFE
 
@@ -21,7 +25,7 @@ PROGRESS = live.RunProgress(
     trials=7,
     baseline_rate=1000.0,
     best=BASELINE.but(num_workers=1),
-    best_rate=1620.0,
+    gain=Proof(1.62, 1.4, 1.8, 0.95, 4),
     elapsed=30.0,
     budget=90.0,
     failures=2,
@@ -32,7 +36,8 @@ PROGRESS = live.RunProgress(
 def test_one_line_is_one_line() -> None:
     assert live.line(PROGRESS) == (
         "[30 s of 1 min 30 s] searching | 7 trials | trying 4 loader workers, 4 batches ahead, "
-        "fused optimizer | best 1.62x (unproven), your settings 1000 samples/s | "
+        "fused optimizer | your settings 1000 samples/s | "
+        "proven: 1.62x (1.40 to 1.80) with 1 loader worker, 2 batches ahead | "
         "2 settings did not work, last: host memory ran out [/bold]"
     )
     assert live.line(live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")) == "[0 s] starting"
@@ -43,7 +48,9 @@ def test_one_line_is_one_line() -> None:
     [
         ({"trying": BASELINE}, "trying your settings"),
         ({"rounds": {"a": 3, "your settings": 2}}, "a 3, your settings 2"),
-        ({"best_rate": None}, "| your settings 1000 samples/s"),
+        ({"gain": None}, "| fastest so far, not proven: 1 loader worker, 2 batches ahead"),
+        ({"gain": Proof(382.0, 0.0, math.inf, 0.95, 1)}, "| fastest so far, not proven: 1 loader worker"),
+        ({"gain": Proof(1.1, 0.9, 1.4, 0.95, 4)}, "| not proven yet: 1.10x (0.90 to 1.40) with 1 loader worker"),
         ({"baseline_rate": 0.0}, "| your settings 0 samples/s"),
         ({"elapsed": 200.0}, "[3 min 20 s] "),
         ({"failures": 1, "last_failure": ""}, "1 setting did not work"),
@@ -53,6 +60,18 @@ def test_one_line_is_one_line() -> None:
 def test_other_moments(changes: dict[str, object], words: str) -> None:
     moment = replace(PROGRESS, **changes)  # type: ignore[arg-type]
     assert words in live.line(moment)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("budget", [0.0, 90.0, 10.0])
+def test_a_terminal_has_whole_lines(width: int, budget: float) -> None:
+    file = StringIO()
+    console = Console(width=width, force_terminal=True, color_system=None, file=file)
+    console.print(live.view(replace(PROGRESS, budget=budget)))
+    clock, stage, *rest = file.getvalue().splitlines()
+    assert (stage.strip(), len(rest)) == ("searching", 5)
+    assert clock.strip().endswith("30 s of 1 min 30 s" if budget == 90 else "30 s")
+    assert max(map(len, (clock, *rest))) <= width
 
 
 def test_what_a_run_reports_is_what_the_view_has() -> None:
