@@ -25,6 +25,7 @@ from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, machine_type
+from autotune.search.history import first_measured
 from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.judge import check_memory
@@ -62,8 +63,8 @@ FOLLOWED_BY = "autotune.inspect.epoch_end:follow"
 FOLLOWED_SECONDS, FOLLOWED_SHARE = 8.0, 0.1
 """A script is followed for so long at most, and for this share of the budget."""
 NOISE_SCALE_BY = "autotune.inspect.noise_scale:noise_scale"
-NOISE_SECONDS, NOISE_SHARE = 8.0, 0.1
-"""The gradient noise scale is measured for so long at most, and for this share of the budget."""
+NOISE_SECONDS, NOISE_SHARE, NOISE_STEPS = 8.0, 0.1, 16
+"""The gradient noise scale is measured so long, and for this share of the budget, at most; if so many steps fit."""
 NEARLY = 0.9
 """A threshold of glibc's that is found to be above this share of the expected one is the expected one."""
 FOLLOWED_START = 0.06
@@ -206,12 +207,10 @@ def _run_phases(job: _Job) -> Result:
     )
     context = replace(context, task=_screened(job, comparison, context))
     job.whole_run = _followed(job)
-    context = replace(context, noise_scale=_noise_scale(job, options.spaces(context)[HIGHEST]))
-    state.count_by(context.worth)
     state.settle = comparison.settle
-    context = compile_once(state, context, options.spaces(context)[LOWEST], options.budget)
+    context = job.context = compile_once(state, context, options.spaces(context)[LOWEST], options.budget)
     job.set_budget(context.budget_seconds)
-    state.spaces = options.spaces(context)
+    state.spaces, state.look_ahead = options.spaces(context), job.look_ahead
     ended: Interrupted | LaunchError | None = None
     try:
         # if the budget ended while a fork server started, the answer stands
@@ -222,7 +221,7 @@ def _run_phases(job: _Job) -> Result:
     except (Interrupted, LaunchError) as early:
         ended = early
     job.study.keep_rounds(state.rounds)
-    return _result(job, context, comparison, ended)
+    return _result(job, job.context, comparison, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -253,6 +252,7 @@ class _Job:
         path: of the profile.
         neighbours: counts what other processes use meanwhile.
         study, state: where trials are kept, and what is known; from the probe run on.
+        context: what the spaces are made of; from the search on.
         whole_run: of a script that was followed.
     """
 
@@ -266,7 +266,17 @@ class _Job:
     neighbours: Neighbours
     study: Study = field(init=False)
     state: RunState = field(init=False)
+    context: Context = field(init=False)
     whole_run: WholeRun | None = None
+
+    def look_ahead(self, level: str) -> None:
+        """Measure the gradient noise scale before the first search of the ``level`` that alone asks for it."""
+        state = self.state
+        if level != HIGHEST or level in state.searched:
+            return
+        self.context = replace(self.context, noise_scale=_noise_scale(self, state.spaces[level]))
+        state.count_by(self.context.worth)
+        state.spaces = self.options.spaces(self.context)
 
     def load(self) -> Load:
         """Return what others took so far."""
@@ -364,10 +374,11 @@ def _followed(job: _Job) -> WholeRun | None:
 def _noise_scale(job: _Job, highest: Space) -> float | None:
     """Measure the gradient noise scale if the space of the ``highest`` level has several batches, and time for it."""
     bench, schedule = job.state.bench, job.schedule
-    if len(highest.global_batches) < 2 or bench.timeouts.starting > SCREENING_START * PATIENCE:
+    seconds = min(NOISE_SECONDS, NOISE_SHARE * schedule.budget)
+    slow = NOISE_STEPS * first_measured(job.state.history)[1].step_seconds > seconds
+    if slow or len(highest.global_batches) < 2 or bench.timeouts.starting > SCREENING_START * PATIENCE:
         return None
     job.observe(stage="measuring the gradient noise scale")
-    seconds = min(NOISE_SECONDS, NOISE_SHARE * schedule.budget)
     found = bench.inspect(job.state.baseline, NOISE_SCALE_BY, seconds)[1].get("noise_scale")
     return None if found is None else float(found)
 

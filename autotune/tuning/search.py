@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.knobs.space import Space
 from autotune.search.planner import Proposal
 from autotune.stats.proof import ANALYSES
 from autotune.tuning.race import improving, near_best
@@ -35,31 +34,37 @@ def search(state: RunState) -> None:
     share, whole = 0.0, sum(map(sum, shares))
     for number in range(len(shares[0])):
         start = state.baseline
-        for level, space in state.spaces.items():
+        for level in list(state.spaces):
             share += LEVELS[level].shares[number] / whole
-            start = _search_level(state, space, start, share)
+            start = _search_level(state, level, start, share)
     start = state.baseline
-    for done, space in enumerate(state.spaces.values()):
+    for done, level in enumerate(list(state.spaces)):
         used = min(1.0, state.schedule.search_share(_kept_back(state)))
-        start = _search_level(state, space, start, used + (1 - used) / (len(state.spaces) - done), thorough=True)
+        start = _search_level(state, level, start, used + (1 - used) / (len(state.spaces) - done), thorough=True)
 
 
-def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
+def _search_level(state: RunState, level: str, start: Settings, share: float, thorough: bool = False) -> Settings:
     """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
-    searching = state.new_search(space, start, thorough, state.history)
-    share_of = state.schedule.search_share
-    while share_of(_kept_back(state), _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
+
+    def is_time() -> bool:
+        used = state.schedule.search_share(_kept_back(state), _usual_seconds(state))
+        return used <= share or _must_be_tried(state, level)
+
+    if is_time():
+        state.look_ahead(level)
+    searching = state.new_search(state.spaces[level], start, thorough, state.history)
+    while is_time():
         proposal = _repeat_baseline(state) or searching.ask()
         if proposal is None:
-            state.exhausted.add(space.level)
+            state.exhausted.add(level)
             break
-        state.observe(stage=f"searching: {space.level}", trying=proposal.settings)
+        state.observe(stage=f"searching: {level}", trying=proposal.settings)
         before = state.schedule.clock()
-        searching.tell(state.measure(proposal.settings, space.level, proposal.stage, proposal.give_up_below))
+        searching.tell(state.measure(proposal.settings, level, proposal.stage, proposal.give_up_below))
         state.trial_seconds.append(state.schedule.clock() - before)
         _report_trial(state)
-    state.searched.add(space.level)
-    return next(iter(state.rank(state.history, space, 1)), start)
+    state.searched.add(level)
+    return next(iter(state.rank(state.history, state.spaces[level], 1)), start)
 
 
 def _repeat_baseline(state: RunState) -> Proposal | None:

@@ -98,6 +98,8 @@ class RunState:
     """``(space, start, thorough, history)``: the search of one level."""
     rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
     """``(history, space, count)``: the best settings measured so far, best first."""
+    look_ahead: Callable[[str], None] = field(default=lambda _level: None)
+    """Measures what a level needs before it is searched; it may change `spaces` and `worth`."""
     worth: Callable[[Settings], float] = field(default=lambda _settings: 1.0)
     """What an item is worth in a batch of settings: all rates below are by it."""
     within_limits: Callable[[Settings, Outcome], Outcome] = field(default=lambda _settings, outcome: outcome)

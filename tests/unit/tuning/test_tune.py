@@ -129,6 +129,18 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 class TestRun:
     OPTIONS = Options(budget=50.0, only=("optimizer_impl", "interop_threads", "malloc"))
 
+    @pytest.mark.parametrize(("least_steps", "found"), [(1, 4.0), (100, None)])
+    def test_the_noise_scale_is_measured_where_it_fits(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, least_steps: int, found: float | None
+    ) -> None:
+        """Before, 18 of 40 seconds went for it before anything was tried, and nothing was."""
+        monkeypatch.setattr(run, "NOISE_STEPS", least_steps)
+        stages: list[str] = []
+        tuned = run.run(TARGET, self.OPTIONS, lambda **changes: stages.append(changes.get("stage", "")))
+        assert tuned.profile.evidence.noise_scale == found
+        noise = [at for at, stage in enumerate(stages) if "noise scale" in stage]
+        assert (len(noise), noise == [] or stages.index("searching: amp") < noise[0]) == (found is not None, True)
+
     def test_writes_the_profile_where_it_belongs(self, world: type[FakeRunner], elsewhere: Path) -> None:
         progress = RunProgress(stage="", baseline=OWN, unit="samples")
         stages: list[str] = []
@@ -146,8 +158,8 @@ class TestRun:
             "loading the task",
             "baseline",
             "comparing first steps",
-            "measuring the gradient noise scale",
             "searching: safe",
+            "searching: amp",
         ]
         assert world.closed == 1
 
