@@ -109,18 +109,30 @@ def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
             if name != "profiles" or not isinstance(stated, list):
                 _unknown(path, name, [*group.commands, "profiles"])
             continue
-        words = {option.lstrip("-"): each.name for each in command.params for option in (*each.opts, each.name)}
+        words = {option.lstrip("-"): each for each in command.params for option in (*each.opts, each.name)}
         for option in stated:
             if option not in words:
                 _unknown(path, f"{name}.{option}", [f"{name}.{word}" for word in words])
-        found[name] = {words[option]: _near(path, value) for option, value in stated.items() if option in words}
+        found[name] = {
+            words[option].name: _as_typed(path, value, several=getattr(words[option], "multiple", False))
+            for option, value in stated.items()
+            if option in words
+        }
     return found
 
 
-def _near(path: Path, value: Any) -> Any:
-    """Return ``value`` as seen from the working folder if it names a file beside ``path``."""
+def _as_typed(path: Path, value: Any, *, several: bool) -> Any:
+    """Return the ``value`` of an option, which may be given ``several`` times, as it is typed in the working folder.
+
+    A file beside ``path`` is meant by its name.
+    """
+    if several:
+        values = [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
+        return [str(each) for each in values] if isinstance(values, list) else [str(values)]
     beside = path.parent / value if isinstance(value, str) else None
-    return os.path.relpath(beside) if beside is not None and beside.is_file() else value
+    if beside is not None and beside.is_file():
+        return os.path.relpath(beside)
+    return value if isinstance(value, bool) else str(value)
 
 
 def _unknown(path: Path, name: str, known: Sequence[str]) -> None:

@@ -106,7 +106,7 @@ def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
                     import tomli as tomllib
                 try:
                     found = tomllib.loads(text.decode()).get("tool", {}).get(TABLE, {})
-                except (ValueError, AttributeError) as error:
+                except (ValueError, AttributeError, RecursionError) as error:
                     raise ValueError(f"{path}: {error}") from None
                 if isinstance(found, dict) and found:
                     return path, found

@@ -92,10 +92,8 @@ def _best(progress: RunProgress) -> tuple[str, str]:
     found, gain = formatting.tried(progress.best or progress.baseline, progress.baseline), progress.gain
     if gain is None or not math.isfinite(gain.high):
         return f"fastest so far, not proven: {found}", "yellow"
-    words = f"{formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f})"
-    return (
-        (f"proven: {words} with {found}", "green") if gain.gain else (f"not proven yet: {words} with {found}", "yellow")
-    )
+    doubt, style = ("proven", "green") if gain.gain else ("not proven yet", "yellow")
+    return f"{doubt}: {formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f}) with {found}", style
 
 
 class _Console(Console):
@@ -126,12 +124,8 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
     def now() -> Group:
         return view(replace(progress, elapsed=time.monotonic() - started))
 
-    lines = (
-        _Live(console=console, get_renderable=now, refresh_per_second=1, transient=True)
-        if console.is_terminal
-        else None
-    )
-    with lines or nullcontext() as live:
+    options: Any = {"get_renderable": now, "refresh_per_second": 1, "transient": True}
+    with _Live(console=console, **options) if console.is_terminal else nullcontext() as live:
 
         def observe(**changes: Any) -> None:
             nonlocal progress, said

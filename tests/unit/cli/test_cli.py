@@ -104,6 +104,9 @@ leve = "amp"
         (TABLE, [], "has tune.leve, which nothing reads; did you mean tune.level?"),
         ("[tool.torch-autotune", ["train.py", "--budget", "4s"], "Its [tool.torch-autotune] is not used"),
         ("[tool]\ntorch-autotune = 1", [], "Missing argument"),
+        ("[tool.torch-autotune.tune]\nprofile = 3\nbudget = 2.5", ["train.py"], "--budget 2.5s is too short"),
+        ("[tool.torch-autotune.tune]\nonly = 'workers'", ["train.py"], "--only workers: no such knob"),
+        ("[tool.torch-autotune.tune]\nfix = {threads = 0}", ["train.py"], "--fix threads"),
     ],
 )
 def test_a_project_has_defaults_of_its_own(
