@@ -293,7 +293,7 @@ app.add_typer(cli_profiles.profiles_app, name="profiles")
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. What cannot be parsed is shown by typer itself (exit 2)."""
     prepare_streams()
-    asked = {"json": "--json" in (sys.argv[1:] if arguments is None else arguments)}  # until the command is parsed
+    asked: dict[str, bool] = {}
     try:
         if project.working_folder() is None:
             raise UsageError("the working folder was deleted: change to another")
@@ -303,7 +303,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if traceback:
             print(f"{traceback.rstrip()}\n", file=sys.stderr)
         say(text if isinstance(error, UserCodeError) else f"autotune: {text}")
-        if asked["json"]:
+        if asked.get("json"):
             answer("", _as_data(text, error.exit_code, traceback or None), as_json=True)
         sys.exit(error.exit_code)
     sys.exit(0)
@@ -314,7 +314,7 @@ def _as_data(text: str, code: int, traceback: str | None = None) -> dict[str, st
 
 
 def _run(arguments: list[str] | None, asked: dict[str, bool]) -> None:
-    """Run the command. What the system refuses it is a `UsageError`; ``asked`` says whether JSON is wanted."""
+    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets ``json`` if that is wanted."""
     try:
         try:
             command = typer.main.get_command(app)
@@ -323,7 +323,8 @@ def _run(arguments: list[str] | None, asked: dict[str, bool]) -> None:
             if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
                 raise Interrupted(signal.SIGINT) from None
             refused = getattr(ended.__context__, "format_message", None)  # typer has shown it to people
-            if asked["json"] and refused is not None:
+            words = sys.argv[1:] if arguments is None else arguments
+            if refused is not None and asked.get("json", "--json" in words):
                 answer("", _as_data(refused(), UsageError.exit_code), as_json=True)
             raise
         finally:

@@ -124,7 +124,7 @@ def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
 def _as_typed(path: Path, value: Any, *, several: bool) -> Any:
     """Return the ``value`` of an option, which may be given ``several`` times, as it is typed in the working folder.
 
-    A file beside ``path`` is meant by its name.
+    A file beside ``path`` is found from every folder.
     """
     if several:
         values = [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -78,8 +78,8 @@ def _parts(progress: RunProgress) -> Iterator[tuple[str, str]]:
         yield f"trying {formatting.tried(progress.trying, progress.baseline)}", "cyan"
     if progress.baseline_rate is not None:
         yield f"your settings {formatting.rate(progress.baseline_rate, progress.unit)}", ""
-    if progress.best not in (None, progress.baseline):
-        yield _best(progress)
+    if progress.best is not None and progress.best != progress.baseline:
+        yield _best(formatting.tried(progress.best, progress.baseline), progress.gain)
     if progress.rounds:
         yield ", ".join(f"{name} {done}" for name, done in progress.rounds.items()), ""
     if progress.failures:
@@ -87,9 +87,8 @@ def _parts(progress: RunProgress) -> Iterator[tuple[str, str]]:
         yield f"{formatting.count(progress.failures, 'setting')} did not work{last}", "dim"
 
 
-def _best(progress: RunProgress) -> tuple[str, str]:
+def _best(found: str, gain: Proof | None) -> tuple[str, str]:
     """Return the fastest settings; their gain only with an interval, for that of single trials may be far off."""
-    found, gain = formatting.tried(progress.best or progress.baseline, progress.baseline), progress.gain
     if gain is None or not math.isfinite(gain.high):
         return f"fastest so far, not proven: {found}", "yellow"
     doubt, style = ("proven", "green") if gain.gain else ("not proven yet", "yellow")
@@ -105,6 +104,9 @@ class _Console(Console):
 
 class _Live(Live):
     """Lines that change, also where the terminal was closed."""
+
+    def __init__(self, console: Console, now: Callable[[], Group]) -> None:
+        super().__init__(console=console, get_renderable=now, refresh_per_second=1, transient=True)
 
     def refresh(self) -> None:
         with suppress(OSError):
@@ -124,8 +126,7 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
     def now() -> Group:
         return view(replace(progress, elapsed=time.monotonic() - started))
 
-    options: Any = {"get_renderable": now, "refresh_per_second": 1, "transient": True}
-    with _Live(console=console, **options) if console.is_terminal else nullcontext() as live:
+    with _Live(console, now) if console.is_terminal else nullcontext() as live:
 
         def observe(**changes: Any) -> None:
             nonlocal progress, said

@@ -34,11 +34,11 @@ def search(state: RunState) -> None:
     share, whole = 0.0, sum(map(sum, shares))
     for number in range(len(shares[0])):
         start = state.baseline
-        for level in list(state.spaces):
+        for level in state.spaces:
             share += LEVELS[level].shares[number] / whole
             start = _search_level(state, level, start, share)
     start = state.baseline
-    for done, level in enumerate(list(state.spaces)):
+    for done, level in enumerate(state.spaces):
         used = min(1.0, state.schedule.search_share(_kept_back(state)))
         start = _search_level(state, level, start, used + (1 - used) / (len(state.spaces) - done), thorough=True)
 
