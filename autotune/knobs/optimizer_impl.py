@@ -7,6 +7,7 @@ parameter, the user's own implementation goes on.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ class _Switched(Change):
             optimizer.register_state_dict_post_hook(self._saved, prepend=True),
             optimizer.register_load_state_dict_post_hook(self._switch, prepend=True),
         ]
+        vars(optimizer)["__getstate__"] = self._copied
         self._switch()
 
     def why_not(self) -> str | None:
@@ -60,6 +62,7 @@ class _Switched(Change):
         self._put_back()
         for hook in self._hooks:
             hook.remove()
+        vars(self._optimizer).pop("__getstate__", None)
         if self._leaves_check:
             vars(self._optimizer).pop(CHECK, None)
 
@@ -90,6 +93,15 @@ class _Switched(Change):
                 if number in saved["state"]:
                     saved["state"][number] = dict(saved["state"][number])
                     _count_on("cpu", saved["state"][number])
+
+    def _copied(self) -> dict[str, Any]:
+        """Return what a copy of the optimizer is made of."""
+        own: Any = self._optimizer
+        saved = dict(type(own).__getstate__(own))
+        groups = [dict(group) for group in own.param_groups]
+        saved |= {"param_groups": groups, "state": copy.copy(own.state)}
+        self._saved(own, saved)
+        return saved
 
     def _before_step(self, _optimizer: Optimizer, arguments: Any, options: Any) -> None:
         if self._own:

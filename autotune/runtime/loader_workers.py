@@ -16,11 +16,13 @@ import pickle
 import resource
 import signal
 import stat
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import pool, process
 from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -50,7 +52,8 @@ PATIENCE, CHECKED_EVERY = 120.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
-CONNECTED = "the data set holds an open {}, which workers would share"
+CONNECTED = "the script holds an open {}, which workers would share"
+HANDLED = "the script handles SIGCHLD, which workers raise when they end"
 UNREADABLE = "this process has a file open that workers cannot open again"
 
 
@@ -74,12 +77,25 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
             return LOCKED
     if not all(os.access(f"{DESCRIPTORS}/{fd}", os.R_OK, effective_ids=True) for fd in files):
         return UNREADABLE
-    for each in objects([loader.dataset, loader.collate_fn]):
+    handles = signal.getsignal(signal.SIGCHLD)
+    if handles is not signal.SIG_DFL and getattr(handles, "__module__", "") != _utils.signal_handling.__name__:
+        return HANDLED
+    for each in (*objects([loader.dataset, loader.collate_fn]), *_globals_beside(loader.dataset)):
         with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
-            mode = os.fstat(each.fileno()).st_mode
-            if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+            fd = each.fileno()
+            if fd > STREAMS and (stat.S_ISSOCK(mode := os.fstat(fd).st_mode) or stat.S_ISFIFO(mode)):
                 return CONNECTED.format(type(each).__name__)
     return None
+
+
+def _globals_beside(dataset: Any) -> Iterator[Any]:
+    """Yield what the script, and the module of the ``dataset``, hold in globals, and in attributes of these."""
+    for name in {"__main__", type(dataset).__module__}:
+        for value in list(vars(sys.modules.get(name, object)).values()):
+            if not issubclass(type(value), ModuleType):
+                yield value
+                with suppress(Exception):  # it has no attributes, or not now
+                    yield from list(vars(value).values())
 
 
 def raise_limit() -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -10,47 +11,57 @@ from autotune.knobs.change import Change
 
 SLOTS = WORKERS, PASSES, ORDER = "_autotune_workers", "_autotune_passes", "_autotune_order"
 """Attributes of a served loader: what makes its iterators, its passes, and the order that they read."""
+OWN = "_get_iterator", "__reduce_ex__"
+"""Methods that a served loader has as attributes of its own."""
 
 
 class Served(DataLoader[Any]):
-    """The base of a loader's class in a session: the loader stays the user's own object, and copies are as without."""
+    """The base of the class of a loader whose passes or order are served."""
 
     def __iter__(self) -> Any:
         passes = vars(self).get(PASSES)
         return super().__iter__() if passes is None else passes(super().__iter__)
-
-    def _get_iterator(self) -> Any:
-        workers = vars(self).get(WORKERS)
-        return super()._get_iterator() if workers is None else workers.iterator(self)
 
     @property
     def _index_sampler(self) -> Any:
         order = vars(self).get(ORDER)
         return super()._index_sampler if order is None else order
 
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Reduce to the user's own loader, as it is without a session."""
-        state = dict(vars(self))
-        if WORKERS in state:
-            state[WORKERS].attributes.put_back(state)
-        return object.__new__, (type(self).__mro__[2],), {n: value for n, value in state.items() if n not in SLOTS}
-
 
 def served(loader: DataLoader[Any], **slots: Any) -> Change:
-    """Let ``loader`` iterate by what is in ``slots``."""
+    """Let ``loader`` iterate by what is in ``slots``. It stays the user's own object, and copies are as without; its
+    class changes only for what Python looks up there."""
     own, kind = vars(loader), type(loader)
-    own.update(slots)
-    if not isinstance(loader, Served):
+    own.update(slots, __reduce_ex__=partial(_as_users, loader))
+    if WORKERS in slots:
+        own["_get_iterator"] = partial(slots[WORKERS].iterator, loader)
+    elif not isinstance(loader, Served):
         names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         loader.__class__ = type(kind.__name__, (Served, kind), names)
 
     def undo() -> None:
-        for name in slots:
+        for name in (*slots, *OWN[:1] * (WORKERS in slots)):
             own.pop(name, None)
-        if isinstance(loader, Served) and not any(name in own for name in SLOTS):
-            loader.__class__ = type(loader).__mro__[2]
+        if PASSES not in own and ORDER not in own:
+            loader.__class__ = _users_class(loader)
+        if not any(name in own for name in SLOTS):
+            own.pop("__reduce_ex__", None)
 
     return Change(undo)
+
+
+def _users_class(loader: DataLoader[Any]) -> Any:
+    kind = type(loader)
+    return kind.__mro__[2] if issubclass(kind, Served) else kind
+
+
+def _as_users(loader: DataLoader[Any], _protocol: int) -> tuple[Any, ...]:
+    """Reduce ``loader`` to the user's own, as it is without a session."""
+    state = dict(vars(loader))
+    if WORKERS in state:
+        state[WORKERS].attributes.put_back(state)
+    users = {name: value for name, value in state.items() if name not in (*SLOTS, *OWN)}
+    return object.__new__, (_users_class(loader),), users
 
 
 class Attributes(Change):

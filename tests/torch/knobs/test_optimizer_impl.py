@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,23 @@ def same(ours: nn.Module, plain: nn.Module) -> None:
     """The same parameters, as far as rounding lets them be."""
     for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))])
+def test_copies_are_as_without_a_session(again: Callable[[Any], Any]) -> None:
+    ours, plain = conv(), conv()
+    optimizer, reference = made("Adam", ours), made("Adam", plain)
+    steps(plain, reference, 2)
+    with Session(quiet(optimizer_impl="fused"), device="cpu") as session:
+        session.prepare(optimizer)
+        steps(ours, optimizer, 2)
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+        twin = again(optimizer)
+        assert optimizer.param_groups[0]["fused"], "the original trains on as it did"
+    assert twin.param_groups[0].keys() == reference.param_groups[0].keys()
+    assert [group["fused"] for group in twin.param_groups] == [None, None]
+    assert twin.state_dict()["state"].keys() == reference.state_dict()["state"].keys()
+    assert vars(twin).keys() == vars(again(reference)).keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)

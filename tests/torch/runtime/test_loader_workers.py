@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import multiprocessing
 import multiprocessing.util
 import os
 import resource
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -86,16 +89,42 @@ def test_a_descriptor_that_is_another_files_by_now_is_left_alone() -> None:
     os.close(pipe[1])
 
 
-def test_a_lock_taken_later_is_seen_when_workers_start(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[str]:
+    """Hold a lock on a file."""
     fcntl = pytest.importorskip("fcntl")
+    with open(folder / "lock", "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield loader_workers.LOCKED
+
+
+@contextlib.contextmanager
+def connection(_folder: Path) -> Iterator[str]:
+    """Hold a pipe in a global of the module of the data set."""
+    program = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    globals()["PROGRAM"] = program
+    yield "open BufferedWriter, which workers would share"
+    program.communicate()
+    del globals()["PROGRAM"]
+
+
+@contextlib.contextmanager
+def handler(_folder: Path) -> Iterator[str]:
+    """Handle the ends of child processes."""
+    before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    yield loader_workers.HANDLED
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("begin", [lock, connection, handler])
+def test_what_forbids_workers_later_is_seen_when_they_start(begin: Any, tmp_path: Path) -> None:
     loader = DataLoader(Samples(lambda _index: os.getpid()), 4)
     with Session(quiet(num_workers=1), device="cpu") as session:
         session.prepare(loader)
         assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
-        with open(tmp_path / "lock", "w") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX)
+        with begin(tmp_path) as reason:
             assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
-        assert dict(session.not_applied)["num_workers"].endswith(loader_workers.LOCKED)
+        assert dict(session.not_applied)["num_workers"].endswith(reason)
 
 
 class Odd(Exception):
@@ -234,6 +263,7 @@ def test_copies_and_own_settings_are_the_users() -> None:
     loader = DataLoader(Samples(lambda index: index), 4)
     with Session(quiet(num_workers=1), device="cpu") as session:
         session.prepare(loader)
+        assert type(loader) is DataLoader
         twin = copy.copy(loader)
         twin.collate_fn = sum
         assert (type(twin), twin.num_workers, list(twin)) == (DataLoader, 0, [6, 22])
