@@ -33,7 +33,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'autotune' has no attribute {name!r}")
     if name in ("load", "Session"):
         import torch  # noqa: F401  # first: under `autotune run` the settings are put in force with it
-    return getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_HOMES[name]), name)
+    if name == "tune":
+        found = globals()[name] = import_module("autotune.report.live").shown(found)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -40,7 +40,6 @@ from autotune.trial.target import Script
 
 AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
-NOT_FELT = "the run that was tuned would save too little to feel. To apply its profile all the same, give --level {}"
 OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
 
@@ -147,8 +146,8 @@ def _tuned(script: Script, options: StartOptions) -> Launch:
     level = profile.checked_level(named)
     if not named and (doubt := profile.unproven(level)):
         raise NothingUsable("; ".join((*said, doubt)))
-    if not named and options.processes is None and script.machines == 1 and not profile.saves_time(level):
-        return _as_it_is(script, NOT_FELT.format(level), said)
+    if not named and options.processes is None and script.machines == 1 and (why := profile.unfelt(level)):
+        return _as_it_is(script, why, said)
     if script.machines > 1 and (reason := _why_one_machine(profile, level)):
         raise NothingUsable(reason)
     if BACKENDS[profile.levels[level].settings.backend or "gloo"].module is not None:

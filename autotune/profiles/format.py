@@ -5,6 +5,7 @@ file, a variable or code. Annotations are the limits that reading checks (`autot
 in Python checks nothing. The format gets a number when version 1.0 is released.
 """
 
+import html
 import math
 import re
 from collections.abc import Mapping
@@ -296,6 +297,21 @@ class Profile:
         gain = (run.speedup(own.speedup.value) if run else None) or own.speedup.value
         felt = (saved is None or saved >= FELT_SECONDS) and gain * (1 - FELT_SHARE) >= 1
         return felt or own.settings == self.baseline
+
+    def unfelt(self, level: str) -> str:
+        """Return why ``level`` saves too little to be applied without being named; empty if people would feel it."""
+        name_it = f"To apply its profile all the same, name level {level}"
+        return "" if self.saves_time(level) else f"the run that was tuned would save too little to feel. {name_it}"
+
+    def _repr_html_(self) -> str:
+        """Return the levels as a table, for notebooks."""
+        rows = []
+        for name, own in self.levels.items():
+            gain = f"{own.speedup.value:.2f}x ({own.speedup.low:.2f} to {own.speedup.high:.2f})"
+            changed = (f"{knob}={mine}" for knob, (mine, _before) in own.settings.difference(self.baseline).items())
+            words = (name, gain if own.proven else "not proven", ", ".join(changed) or "your settings")
+            rows.append("".join(f"<td>{html.escape(word)}</td>" for word in words))
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
     def impossible(self) -> tuple[str, ...]:
         """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,6 +22,8 @@ from autotune.report import formatting
 from autotune.stats.proof import Proof
 from autotune.tuning.events import Observer
 
+P = ParamSpec("P")
+T = TypeVar("T")
 MAX_REASON = 120
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
@@ -91,8 +94,8 @@ def _best(found: str, gain: Proof | None) -> tuple[str, str]:
     """Return the fastest settings; their gain only with an interval, for that of single trials may be far off."""
     if gain is None or not math.isfinite(gain.high):
         return f"fastest so far, not proven: {found}", "yellow"
-    doubt, style = ("proven", "green") if gain.gain else ("not proven yet", "yellow")
-    return f"{doubt}: {formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f}) with {found}", style
+    interval = f"{formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f})"
+    return f"so far {interval} with {found}", "green" if gain.gain else "yellow"
 
 
 class _Console(Console):
@@ -140,3 +143,16 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
                     console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
         yield observe
+
+
+def shown(tune: Callable[P, T]) -> Callable[P, T]:
+    """Return `autotune.tune` that shows its progress as the command does, unless it is given an observer."""
+
+    @wraps(tune)
+    def tuned(*arguments: P.args, **options: P.kwargs) -> T:
+        if "observe" in options:
+            return tune(*arguments, **options)
+        with live_view(0.0, time.monotonic()) as options["observe"]:
+            return tune(*arguments, **options)
+
+    return tuned

@@ -86,7 +86,7 @@ def decide(
         name = asked
     elif asked:
         known.append(f"{_no_level(asked, profile.levels)}; using {name}")
-    if not asked and (why := profile.unproven(name)):
+    if not asked and (why := profile.unproven(name) or profile.unfelt(name)):
         return Choice(notes=(f"training runs without a profile: {why}",))
     alone = world_size(environment) == 1
     wanted, grown = for_this_machine(profile, name, inventory) if alone else (profile.level(name).settings, ())

@@ -56,27 +56,31 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
     return "its order comes from a generator of your own" if own else None
 
 
-def workers_change(
-    loader: DataLoader[Any], settings: Settings, training: Training, note: Callable[[str], None]
-) -> Change | str | None:
-    """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change.
-    ``note`` gets the reason if it is left alone later."""
-    attributes: dict[str, Any] = {}
+def asked_of(loader: DataLoader[Any], settings: Settings, training: Training) -> dict[str, dict[str, Any]]:
+    """Return the attributes that ``settings`` ask of ``loader``, by the knobs that differ from what it has."""
+    own, found = vars(loader), dict[str, dict[str, Any]]()
     for knob in KNOBS:
-        if knob.on_loader is not None:
-            attributes |= knob.on_loader(settings, loader, training)
+        asked = {} if knob.on_loader is None else knob.on_loader(settings, loader, training)
+        if any(name not in own or own[name] != value for name, value in asked.items()):
+            found[knob.name] = asked
+    return found
+
+
+def workers_change(
+    loader: DataLoader[Any], asked: dict[str, Any], workers: int, note: Callable[[str], None]
+) -> Change | str:
+    """Give ``loader`` the attributes that are ``asked`` for, with so many ``workers``. Returns the change, or why it is
+    left alone. ``note`` gets the reason if it is left alone later."""
+    attributes = dict(asked)
     context = attributes.pop(CONTEXT, None)
-    own = vars(loader)
-    if context is None and all(own.get(name) == value for name, value in attributes.items()):
-        return None
     users: Any = loader.multiprocessing_context or multiprocessing
     method = context or users.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    reason = why_left_alone(loader, settings.num_workers)
-    if reason is None and settings.num_workers > 0 and loader.num_workers == 0 and method != "fork":
+    reason = why_left_alone(loader, workers)
+    if reason is None and workers > 0 and loader.num_workers == 0 and method != "fork":
         reason = f"workers started by {method!r} would run the script's top level again"
-    if reason is None and settings.num_workers == 0 and loader.persistent_workers:
+    if reason is None and workers == 0 and loader.persistent_workers:
         reason = PERSISTENT
-    if reason is None and settings.num_workers > loader.num_workers:
+    if reason is None and workers > loader.num_workers:
         reason = why_not_shared(loader, open_files())
     if reason is not None:
         return reason

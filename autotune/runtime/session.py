@@ -379,19 +379,21 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader the workers of ``settings``, if tuning has compared one like it."""
-        change: Change | str | None
-        own = loader.num_workers
+        asked = loaders.asked_of(loader, settings, self._training)
+        names = ["num_workers"] if "num_workers" in asked else [*asked]
+        own = f"kept at {loader.num_workers}: " if "num_workers" in asked else ""
 
         def note(reason: str) -> None:
-            self._notes.not_applied("num_workers", f"kept at {own}: {reason}")
+            for name in names:
+                self._notes.not_applied(name, f"{own}{reason}")
 
-        if self._is_compared("loaders", fingerprints.of_loader, loader):
-            change = loaders.workers_change(loader, settings, self._training, note)
-        else:
-            change = OTHER["loaders"] if settings.num_workers != own else None
-        if isinstance(change, str):
-            change = Refused(f"kept at {own}: {change}")
-        self.keep("num_workers", change)
+        change: Change | str = OTHER["loaders"]
+        if self._is_compared("loaders", fingerprints.of_loader, loader) and asked:
+            attributes = {name: value for each in asked.values() for name, value in each.items()}
+            change = loaders.workers_change(loader, attributes, settings.num_workers, note)
+        kept = Refused(f"{own}{change}") if isinstance(change, str) else change
+        for name in names:
+            self.keep(name, kept)
 
     def _resize(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader that is trained on the global batch of its level, or keep the user's own."""

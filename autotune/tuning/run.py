@@ -142,6 +142,7 @@ def tune(
     fix: Mapping[str, Any] | None = None,
     only: str | Sequence[str] = (),
     sampler: str | Callable[..., Any] | None = None,
+    observe: Observer = ignore,
 ) -> Profile:
     """Tune a training script or a task file, and write the profile. Durations are seconds, or text such as ``5m``.
 
@@ -160,6 +161,7 @@ def tune(
         fix: knobs that keep a value, such as ``{"num_workers": 2}``.
         only: knobs that may vary; all if empty.
         sampler: an Optuna sampler in place of our own search: ``tpe``, ``random``, ``module:Class``, or a class.
+        observe: called with what happens; `autotune.tune` shows it on standard error unless this is given.
 
     Raises:
         UserCodeError: the user's code failed; its own traceback is the cause.
@@ -171,12 +173,12 @@ def tune(
     wishes |= {key: durations.seconds(each, key) if isinstance(each, str) else each for key, each in times.items()}
     path, knobs = None if profile is None else Path(profile), (only,) if isinstance(only, str) else only
     words = shlex.split(arguments) if isinstance(arguments, str) else arguments
-    return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes))
+    return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes), observe)
 
 
-def _tuned(target: Target, options: Options) -> Profile:
+def _tuned(target: Target, options: Options, observe: Observer) -> Profile:
     try:
-        return run(target, options).profile
+        return run(target, options, observe).profile
     except UserCodeError as error:
         cause = UserTraceback(error.traceback) if error.traceback else None
         raise UserCodeError(str(error), error.traceback) from cause  # Python prints the traceback of a cause only

@@ -500,7 +500,7 @@ KNOB = {
     "layout": "channels_last",
     "compile": "compile",
     "workers": "num_workers",
-    "ahead": "num_workers",
+    "ahead": "prefetch_factor",
     "no workers": "num_workers",
 }
 

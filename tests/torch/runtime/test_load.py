@@ -17,6 +17,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.runtime.choice import _inventory, decide
+from autotune.stats.proof import Proof
 from tests.doubles.servers import folder_server
 from tests.torch.records import quiet, shuffled, train
 from tests.unit.records import inventory, profile
@@ -79,6 +80,19 @@ def test_a_profile_at_a_url_is_applied(written: Path, monkeypatch: pytest.Monkey
         assert (tuned.settings, tuned.origin) == (quiet(batch_size=16), f"argument: {url}/own.yaml")
     assert asked == ["/own.yaml"]
     with autotune.load(f"{url}/own.yaml") as tuned:  # it is down
+        assert tuned.settings == quiet(batch_size=16)
+
+
+def test_a_gain_that_nobody_feels_is_applied_if_its_level_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = profile(quiet(batch_size=16))
+    little = dataclasses.replace(made.levels["safe"], speedup=Proof(1.03, 1.02, 1.04, 0.95, 12))
+    path = profiles.write(tmp_path / "p.yaml", dataclasses.replace(made, levels={**made.levels, "safe": little}))
+    with autotune.load(path) as tuned:
+        assert tuned.settings is None
+    assert "too little to feel" in notices(caplog)[-1]
+    with autotune.load(path, level="safe") as tuned:
         assert tuned.settings == quiet(batch_size=16)
 
 

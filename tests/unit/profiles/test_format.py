@@ -313,3 +313,11 @@ def test_a_gain_that_nobody_feels_is_not_recommended(run: WholeRun | None, gain:
     level = replace(found.levels["amp"], speedup=Proof(gain, gain - 0.01, gain + 0.01, 0.95, 12))
     found = replace(found, levels={**found.levels, "amp": level}, evidence=replace(found.evidence, run=run))
     assert found.saves_time("amp") is felt
+    assert ("too little to feel" in found.unfelt("amp")) is not felt
+
+
+def test_a_notebook_shows_the_levels_as_a_table() -> None:
+    found = profile()
+    shown = found._repr_html_()
+    assert shown.count("<tr>") == len(found.levels)
+    assert all(f"<td>{name}</td>" in shown for name in found.levels)

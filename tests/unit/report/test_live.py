@@ -37,7 +37,7 @@ def test_one_line_is_one_line() -> None:
     assert live.line(PROGRESS) == (
         "[30 s of 1 min 30 s] searching | 7 trials | trying 4 loader workers, 4 batches ahead, "
         "fused optimizer | your settings 1000 samples/s | "
-        "proven: 1.62x (1.40 to 1.80) with 1 loader worker, 2 batches ahead | "
+        "so far 1.62x (1.40 to 1.80) with 1 loader worker, 2 batches ahead | "
         "2 settings did not work, last: host memory ran out [/bold]"
     )
     assert live.line(live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")) == "[0 s] starting"
@@ -50,7 +50,7 @@ def test_one_line_is_one_line() -> None:
         ({"rounds": {"a": 3, "your settings": 2}}, "a 3, your settings 2"),
         ({"gain": None}, "| fastest so far, not proven: 1 loader worker, 2 batches ahead"),
         ({"gain": Proof(382.0, 0.0, math.inf, 0.95, 1)}, "| fastest so far, not proven: 1 loader worker"),
-        ({"gain": Proof(1.1, 0.9, 1.4, 0.95, 4)}, "| not proven yet: 1.10x (0.90 to 1.40) with 1 loader worker"),
+        ({"gain": Proof(1.1, 0.9, 1.4, 0.95, 4)}, "| so far 1.10x (0.90 to 1.40) with 1 loader worker"),
         ({"baseline_rate": 0.0}, "| your settings 0 samples/s"),
         ({"elapsed": 200.0}, "[3 min 20 s] "),
         ({"failures": 1, "last_failure": ""}, "1 setting did not work"),

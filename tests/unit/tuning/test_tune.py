@@ -27,6 +27,7 @@ from autotune.stats.outcome import Compared, Completed, Crashed, Outcome
 from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
 from autotune.tuning import machine, run, runner
+from autotune.tuning.events import Observer, ignore
 from autotune.tuning.options import Options
 from tests.doubles.fake_bench import FakeBench, completed
 from tests.doubles.simulation.simulator import context, inventory
@@ -326,7 +327,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "model.py", line 2, in b
 def test_names_are_those_exported() -> None:
     names = ["AutotuneError", "Profile", "Session", "UserCodeError", "__version__", "load", "tune"]
     assert dir(autotune) == sorted(autotune.__all__) == names
-    assert autotune.tune is run.tune
+    assert inspect.unwrap(autotune.tune) is run.tune
 
 
 def test_others_are_attribute_errors() -> None:
@@ -335,33 +336,39 @@ def test_others_are_attribute_errors() -> None:
 
 
 def test_tune_passes_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[tuple[Target, Options]] = []
+    runs: list[Any] = []
     found = SimpleNamespace(profile="found")
-    monkeypatch.setattr("autotune.tuning.run.run", lambda target, options: runs.append((target, options)) or found)
+    monkeypatch.setattr("autotune.tuning.run.run", lambda *given: runs.append(given) or found)
     Path("model.py").write_text(NEW_TASK)
     Path("train.py").write_text("print('trains')")
-    assert autotune.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
-    autotune.tune("train.py", arguments=["--epochs", "3"], budget="5m")
+    wished: Any = {"budget": 30.0, "profile": "out.yaml", "level": "amp", "only": ("threads",)}
+    assert autotune.tune("model.py", **wished, observe=ignore) == "found"
+    autotune.tune("train.py", arguments=["--epochs", "3"], budget="5m", observe=ignore)
     wishes = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
     script = started_script("train.py", ["--epochs", "3"])
-    assert runs == [(TaskFile(Path("model.py").resolve()), wishes), (script, Options(budget=300.0))]
+    task = TaskFile(Path("model.py").resolve())
+    assert runs == [(task, wishes, ignore), (script, Options(budget=300.0), ignore)]
     with pytest.raises(UsageError, match="budget 'soon': write a duration"):
         autotune.tune("model.py", budget="soon")
 
 
-def test_errors_of_the_users_code_show_their_own_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(target: Target, options: Options) -> Any:
+def test_errors_of_the_users_code_show_their_own_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fake(target: Target, options: Options, observe: Observer) -> Any:
+        observe(stage="loading the task")
         raise UserCodeError(f"{target.name}: ValueError: mine", TRACEBACK)
 
     (tmp_path / "model.py").write_text(NEW_TASK)
     monkeypatch.setattr("autotune.tuning.run.run", fake)
     with pytest.raises(UserCodeError) as caught:
         autotune.tune(tmp_path / "model.py")
+    assert capsys.readouterr().err == "[0 s] loading the task\n", "progress is shown as by the command"
     assert str(caught.value) == "model: ValueError: mine"
     assert caught.value.traceback == TRACEBACK
     assert TRACEBACK in "".join(traceback.format_exception(caught.value))
 
 
 def test_python_has_every_option() -> None:
-    asked = set(inspect.signature(autotune.tune).parameters) - {"target", "arguments"}
+    asked = set(inspect.signature(autotune.tune).parameters) - {"target", "arguments", "observe"}
     assert asked == {each.name for each in fields(Options)}
