@@ -215,7 +215,9 @@ class ScriptForkServer:
         child = os.fork()
         if child == 0:
             os.close(news)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            for signum in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(signum, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             faulthandler.register(signal.SIGUSR1, all_threads=False)  # asks for its stack
             run()
@@ -233,6 +235,7 @@ class ScriptForkServer:
         spawning: Any = sys.modules["torch.multiprocessing.spawn"]
         spawning.start_processes = lambda *_, **__: probe.trains_elsewhere()
         self.hooks.look_at_calls()
+        probe_run.before_forks_are_unsafe(probe.keep_copy)
         ended = probe_run.run(self.script, self.hooks)
         leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
 

@@ -3,24 +3,30 @@
 The script runs in a process of its own. If it may begin to train now, it is forked: the parent stops there, and the
 child goes on as the probe run. If the probe run trains, the parent serves trials. If it comes to the next such place
 without having trained, the parent ends and the probe run takes over. So whatever comes before training is done once.
+
+Just before the first thing that forbids forks (a thread, a CUDA context, a process of its own) a copy is kept, too. It
+serves if the script cannot be forked where it trains.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
 import random
 import resource
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy
@@ -31,6 +37,7 @@ from torch.utils.data import DataLoader
 
 from autotune import devices
 from autotune.decoding import decoded
+from autotune.knobs.change import Method, replace
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes.system import System
 from autotune.runtime.loaders import reads_like
@@ -40,6 +47,7 @@ from autotune.scripts.apply import models_trained_by
 from autotune.scripts.entry import as_main, torchrun
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
+from autotune.trial.child.beside import is_of_library
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import own_positions
 from autotune.trial.messages import TrialReport, error_report
@@ -159,7 +167,7 @@ class ProbeRun(Listener):
         self,
         script: Script,
         hooks: Hooks,
-        serve: Callable[[TaskFacts], object],
+        serve: Callable[..., object],
         send: Callable[[Mapping[str, Any]], None],
         users_threads: str,
     ) -> None:
@@ -170,6 +178,9 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
+        self._copys: int | None = None
+        """Like the verdict, for the copy that is kept."""
+        self._begun_at = ""
         self._pass: weakref.ref[ProbedPass] | None = None
         self._steps = self._backwards = self._batches = 0
         self._all_steps = self._all_backwards = 0
@@ -273,22 +284,42 @@ class ProbeRun(Listener):
         if self._verdict is not None:
             os.close(self._verdict)
             self._verdict = None
-        self.no_fork_reason = why_not_fork() or own_processes()
+        self.no_fork_reason = why_not_fork(self._begun_at) or own_processes()
         if self.no_fork_reason is not None:
             return False
         verdict, self._verdict = os.pipe()
+        facts = self._waits(verdict, self._verdict)
+        if facts is None:
+            return False
+        if self._copys is not None:
+            os.close(self._copys)
+        self._serve(facts)
+        return True
+
+    def _waits(self, verdict: int, others: int) -> TaskFacts | None:
+        """Fork: the child is the probe run and gets None. This process waits for the facts of what the child finds, to
+        serve trials, or ends if it finds none; ``verdict`` and ``others`` are the ends of the pipe between them."""
         if os.fork() == 0:
             self._process = os.getpid()
             os.close(verdict)
             own_positions()  # the waiting process will start trials at this place
-            return False
-        os.close(self._verdict)
+            return None
+        os.close(others)
         with open(verdict, "rb") as pipe:
             found = pipe.read()
         if not found:
             os._exit(0)  # the probe run has gone on
-        self._serve(decoded(TaskFacts, json.loads(found)))
-        return True
+        return decoded(TaskFacts, json.loads(found))
+
+    def keep_copy(self) -> None:
+        """Keep a copy of this process before the script does something that forbids forks, if none does by now."""
+        if os.getpid() != self._process:
+            return
+        self._begun_at = _users_place()
+        if why_not_fork() is None and own_processes() is None:
+            verdict, self._copys = os.pipe()
+            if (facts := self._waits(verdict, self._copys)) is not None:
+                self._serve(facts, facts.skip - self._loaders)
 
     def _look(self, least: int = ENOUGH_STEPS) -> None:
         """End the probe run if it has seen enough."""
@@ -297,9 +328,10 @@ class ProbeRun(Listener):
         self.seen.models = self.seen.models or models_trained_by(self.hooks.optimizers)
         skip = 0 if self.seen.loader is None else self._loaders - 1
         facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
-        facts = replace(facts, no_fork_reason=self.no_fork_reason)
-        if self._verdict is not None:
-            os.write(self._verdict, json.dumps(asdict(facts)).encode())
+        facts = dataclasses.replace(facts, no_fork_reason=self.no_fork_reason)
+        waiting = self._copys if self._verdict is None else self._verdict
+        if waiting is not None:
+            os.write(waiting, json.dumps(asdict(facts)).encode())
         else:
             self._send(asdict(facts))
         leave()
@@ -333,15 +365,42 @@ def leave(code: int = 0) -> None:
     os._exit(code)
 
 
-def why_not_fork() -> str | None:
-    """Return why a fork now could hang or corrupt the child; None if it is safe."""
+def before_forks_are_unsafe(then: Callable[[], object]) -> None:
+    """Call ``then`` once, before the first thread, process or context of a device is started."""
+    undo: list[Callable[[], None]] = []
+
+    def first(original: Method) -> Method:
+        def starts(*arguments: Any, **options: Any) -> Any:
+            if undo:
+                while undo:
+                    undo.pop()()
+                then()
+            return original(*arguments, **options)
+
+        return starts
+
+    device = getattr(torch, devices.found().type, None)
+    owners = [(threading.Thread, "start"), (BaseProcess, "start"), (device, "_lazy_init")]
+    undo += [replace(owner, name, first) for owner, name in owners if hasattr(owner, name)]
+
+
+def _users_place() -> str:
+    """Return where the script is now, as ``(train.py:40)``; empty if none of its frames is above."""
+    frame = sys._getframe()
+    while frame is not None and is_of_library(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    return "" if frame is None else f" ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+
+
+def why_not_fork(place: str = "") -> str | None:
+    """Return why a fork now could hang or corrupt the child; None if it is safe. ``place`` is where that began."""
     threads = process_tree.own_threads()
     if threads > 1:
-        return f"{threads - 1} extra thread(s) run before training"
+        return f"{threads - 1} extra thread(s) run before training{place}"
     if "mpi4py.MPI" in sys.modules:
         return "the task imports mpi4py, which has started MPI"
     if (device := devices.found()).has_context():
-        return f"the task initialised {device.type.upper()} while it was imported or its dataset was built"
+        return f"{device.type.upper()} is started before training{place}"
     return _shared_memory()
 
 

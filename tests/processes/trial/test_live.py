@@ -69,6 +69,24 @@ def test_one_training_serves_many_settings(tmp_path: Path, monkeypatch: pytest.M
         assert runner.started == 4, "the replicate is one process more"
 
 
+STARTED_HERE = "import os\nbegun = os.getpid()\n"
+ONCE = "\nassert os.getpid() != begun, 'all of the script is run again'\n"
+
+
+@pytest.mark.parametrize("before", ["", "list(torch.utils.data.DataLoader(range(4)))"], ids=["", "a loader before"])
+def test_what_comes_before_the_thread_is_run_once(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = f"import torch\nlayer = torch.nn.Linear(1, 1)\nearly = torch.optim.SGD(layer.parameters())\n{before}\n"
+    script = STARTED_HERE + first + THREAD + ONCE + TRAINS.format(samples=640, noise="")
+    with running(script, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        lines = script[: script.index("threading.Thread")].count("\n") + 1
+        assert str(runner.no_fork_reason).endswith(f"run before training (train.py:{lines})")
+        assert found.measure(own, 0.0, runner.deadline).measured
+        assert found.compare(own.but(num_workers=1)) == Compared(draws=False)
+        with found.start_replicate({"baseline": own, "safe": own.but(num_workers=1)}) as replicate:
+            assert set(replicate.round(0.1)) == {"baseline", "safe"}
+
+
 def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = "if loader.num_workers == 2: raise MemoryError('too large')"
     with running(THREAD + TRAINS.format(samples=640, noise=fails), tmp_path, monkeypatch) as runner:
