@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autotune.decoding import decoded
-from autotune.inspect.verdict import QUARTER, STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
+from autotune.inspect.verdict import STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.knobs.task_facts import TaskFacts
@@ -97,8 +97,6 @@ def candidates(
     have no candidate. ``threads`` is how many fit beside other processes."""
     found = {STEP: (settings, Without.NOTHING)}
     if facts.script in (None, BATCHES):
-        if facts.unit == "samples" and settings.batch_size >= 4 and shares[Part.PASSES] == max(shares.values()):
-            found[QUARTER] = settings, Without.SAMPLES
         large = [part for part in sorted(shares, key=lambda each: -shares[each]) if shares[part] >= WORTH_REMOVING]
         found |= {part.value: (settings, Without(part.value)) for part in large if part.value in REMOVABLE}
         if settings.processes > 1:

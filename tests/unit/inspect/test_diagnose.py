@@ -14,7 +14,7 @@ import pytest
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import candidates, diagnose
-from autotune.inspect.verdict import QUARTER, STEP, Part
+from autotune.inspect.verdict import STEP, Part
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
 from autotune.stats.load import QUIET
@@ -34,12 +34,11 @@ class TestContenders:
     @pytest.mark.parametrize(
         ("changes", "names"),
         [
-            ({}, [STEP, QUARTER, "loader"]),
-            ({"unit": "items"}, [STEP, "loader"]),
+            ({}, [STEP, "loader"]),
             ({"script": "batches", "unit": "steps"}, [STEP, "loader"]),
             ({"script": "backward passes"}, [STEP]),
         ],
-        ids=["worth it", "tokens are not cut into quarters", "nor steps", "no batch shows steps"],
+        ids=["a task", "a script", "no batch shows steps"],
     )
     def test_parts_that_can_be_left_out_and_are_worth_it_run(self, changes: dict[str, Any], names: list[str]) -> None:
         assert list(candidates(OWN, facts(**changes), SHARES, 2.0)) == names
