@@ -19,7 +19,7 @@ BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
 CLOCK_SHARE = 0.7
 """Of the trial's time; the rest is for the profiler."""
-PROFILED_SECONDS, MOST_PROFILED = 0.1, 20
+PROFILED_SECONDS, MOST_PROFILED = 0.05, 20
 BUSY = 0.6
 """A process that runs for at least this share of the time computes; others wait, but not for a CPU."""
 FROM_STORAGE = 2**12

@@ -149,9 +149,6 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
 
 
-# The verdict ----------------------------------------------------------------------------------------------------------
-
-
 def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, rounds: Sequence[Round]) -> Diagnosis:
     """Return the diagnosis by what was measured. Step time and rate are of the same blocks."""
     items = settings.global_batch if facts.unit == "samples" else inspection.items
