@@ -25,11 +25,11 @@ MEANINGS = {
     Bound.WORKERS: "training waits for its loader workers, which are busy on their CPUs",
     Bound.DISK: "training waits for its loader, which waits for the disk",
     Bound.SLOW_SOURCE: "training waits for its loader, which waits itself (for a network, a lock, a pause)",
-    Bound.UPDATE: "the optimizer's step takes most of the time",
-    Bound.GRADIENT_SYNC: "gradient sync between processes takes most of a step",
+    Bound.UPDATE: "the optimizer's step takes {share:.0%} of a step",
+    Bound.GRADIENT_SYNC: "gradient sync between processes takes {share:.0%} of a step",
     Bound.LOOP: "your loop outside the step: {share:.0%}",
     Bound.THREADS: "more threads are busy than CPUs are free, and they wait for each other",
-    Bound.PASSES: "the forward and backward passes take most of the time",
+    Bound.PASSES: "the forward and backward passes take {share:.0%} of a step",
 }
 ADVICE = {
     Bound.MAIN_PROCESS: "DataLoader(num_workers=...), so that workers do it meanwhile; cheaper samples",
