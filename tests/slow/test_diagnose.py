@@ -15,6 +15,7 @@ from .harness import MLP, autotune, left
 
 SLOW = changed(
     MLP,
+    ("num_workers=0", "num_workers=0, threads=1"),
     ("return TensorDataset", "return Slow"),
     added(
         "def build_dataset",
