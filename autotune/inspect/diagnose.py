@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from autotune.decoding import decoded
-from autotune.inspect.verdict import QUARTER, STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
+from autotune.inspect.verdict import STEP, Diagnosis, Inspection, Part, bounds, conclude, share_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.knobs.task_facts import TaskFacts
@@ -33,7 +32,6 @@ END_SECONDS = 1.5
 """Kept for ending all processes."""
 WORTH_REMOVING = 0.05
 """A part with at least this share of the step is also measured by leaving it out."""
-REMOVABLE = {each.value for each in Without}
 MOST_REPLICATES = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
 BATCHES = "batches"
@@ -94,21 +92,17 @@ def candidates(
     settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
 ) -> dict[str, tuple[Settings, Without]]:
     """Return the candidates by name: settings, and the part of a step that each leaves out. Parts with small ``shares``
-    have no candidate. ``threads`` is how many fit beside other processes."""
+    have no candidate, none has one if fewer threads fit: ``threads``, beside other processes."""
     found = {STEP: (settings, Without.NOTHING)}
-    if facts.script in (None, BATCHES):
-        if facts.unit == "samples" and settings.batch_size >= 4 and shares[Part.PASSES] == max(shares.values()):
-            found[QUARTER] = settings, Without.SAMPLES
-        large = [part for part in sorted(shares, key=lambda each: -shares[each]) if shares[part] >= WORTH_REMOVING]
-        found |= {part.value: (settings, Without(part.value)) for part in large if part.value in REMOVABLE}
-        if settings.processes > 1:
-            found[Part.GRADIENT_SYNC.value] = settings, Without.GRADIENT_SYNC
     free, busy = max(1, round(threads)), settings.processes * (settings.threads + settings.num_workers)
     fewer = max(1, free // settings.processes - settings.num_workers)
-    if busy <= free or fewer >= settings.threads:
-        return found
-    few = itertools.islice(found.items(), 2)  # with too many threads steps are slow, and the budget is short
-    return dict(few) | {Part.THREADS.value: (settings.but(threads=fewer), Without.NOTHING)}
+    if busy > free and fewer < settings.threads:  # nothing else: steps are slow then, and the budget is short
+        return found | {Part.THREADS.value: (settings.but(threads=fewer), Without.NOTHING)}
+    if facts.script in (None, BATCHES):
+        large = {part.value for part in shares if shares[part] >= WORTH_REMOVING}
+        large |= {Part.GRADIENT_SYNC.value} if settings.processes > 1 else set()
+        found |= {each.value: (settings, each) for each in Without if each.value in large}
+    return found
 
 
 def _rounds(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-import statistics
-from collections import defaultdict
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from torch.profiler import profile
 
 from autotune.inspect.step_clock import StackSampler, step_clock
-from autotune.inspect.verdict import OPERATOR_BOUNDS, Bound, Inspection, Part
+from autotune.inspect.verdict import Bound, Inspection, Operator, Part
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps
 
@@ -21,22 +19,13 @@ BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
 CLOCK_SHARE = 0.7
 """Of the trial's time; the rest is for the profiler."""
-PROFILED_SECONDS, MOST_PROFILED = 0.1, 3
+PROFILED_SECONDS, MOST_PROFILED = 0.05, 20
 BUSY = 0.6
 """A process that runs for at least this share of the time computes; others wait, but not for a CPU."""
 FROM_STORAGE = 2**12
 """A loader that waits counts as waiting for storage if it reads at least this many bytes per batch."""
-CALL_SECONDS = 1.5e-5
-"""A call that takes no longer than this under the profiler takes the time whatever it computes."""
-INTENSITY = 16
-"""Operations per value read or written, from which on computing takes longer than memory traffic: machines compute 5 to
-100 in the time of one (the roofline model: Williams, Waterman, Patterson 2009)."""
-BYTES = 4
-"""Of a value."""
-OTHERS = ("Optimizer.", "enumerate(DataLoader)")
-"""Prefixes of the profiler's names for what the update and the loader call."""
-UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
-"""Parts of names of operators that compute, though the profiler counts no operations for them."""
+OPERATOR = re.compile(r"\w+::\w+")
+"""Name of an operator in the profiler's table, which has kernels and parts of autograd, too."""
 SHOWN = 3
 """Operators that are named."""
 
@@ -46,8 +35,7 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
     the same; rank 0's counts."""
     found = yield from _clocked(loop, pace, CLOCK_SHARE * loop.spec.max_seconds)
     loop.goes_on()
-    uses, operators = yield from _profiled(loop, pace)
-    return asdict(replace(found, uses=uses, operators=operators))
+    return asdict(replace(found, operators=(yield from _profiled(loop, pace))))
 
 
 def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspection]:
@@ -89,41 +77,14 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
     return ran, waited, read
 
 
-def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[dict[Bound, float], dict[str, float]]]:
-    """Run steps under PyTorch's profiler. Return the seconds of the passes of one step by `OPERATOR_BOUNDS`, and those
-    of the operators that take most of them."""
+def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[Operator, ...]]:
+    """Run steps under PyTorch's profiler. Return the operators with most time of their own, on CPU or device."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
-    with profile(record_shapes=True, with_flops=True, profile_memory=True) as profiler:
+    with profile() as profiler:
         yield from loop.timed(steps)
     loop.goes_on()
-    calls: defaultdict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for event in profiler.events():
-        if "::" in event.name and not event.name.startswith("autograd::") and not _is_called_by(event, OTHERS):
-            calls[event.name, str(event.input_shapes)].append(event)
-    uses, operators = dict.fromkeys(OPERATOR_BOUNDS, 0.0), defaultdict[str, float](float)
-    for (name, _), events in calls.items():
-        usual = statistics.median(map(_seconds, events))  # the thread may have lost its CPU in some
-        uses[use(events[0], usual)] += usual * len(events) / steps
-        operators[name] += usual * len(events) / steps
-    most = sorted(operators, key=lambda name: -operators[name])[:SHOWN]
-    return uses, {name: operators[name] for name in most}
-
-
-def use(event: Any, seconds: float) -> Bound:
-    """Return what an operator takes the ``seconds`` of a call for, by an event of PyTorch's profiler."""
-    if seconds <= CALL_SECONDS:
-        return Bound.OVERHEAD
-    shapes = [shape for shape in event.input_shapes or () if shape and isinstance(shape[0], int)]
-    written = max(0, event.self_cpu_memory_usage + event.self_device_memory_usage) / BYTES
-    intense = (event.flops or 0) >= INTENSITY * max(1.0, written + sum(map(math.prod, shapes)))
-    return Bound.COMPUTE if intense or any(name in event.name for name in UNCOUNTED) else Bound.MEMORY
-
-
-def _seconds(event: Any) -> float:
-    return float(max(event.self_cpu_time_total, event.self_device_time_total)) / 1e6
-
-
-def _is_called_by(event: Any, names: tuple[str, ...]) -> bool:
-    while event is not None and not event.name.startswith(names):
-        event = event.cpu_parent
-    return event is not None
+    found = [each for each in profiler.key_averages() if OPERATOR.fullmatch(each.key)]
+    times = {each.key: float(max(each.self_cpu_time_total, each.self_device_time_total)) for each in found}
+    most = sorted(found, key=lambda each: -times[each.key])[:SHOWN]
+    whole = sum(times.values())
+    return tuple(Operator(each.key.partition("::")[2], times[each.key] / whole, each.count / steps) for each in most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.inspect.verdict import CLOCKED, Bound, Diagnosis, Part, Place
 from autotune.report import formatting
-from autotune.stats.proof import Proof
 
 if TYPE_CHECKING:
     from autotune.inspect.doctor import Finding
@@ -22,23 +20,16 @@ NAMES = {
     Part.UPDATE: "optimizer",
     Part.GRADIENT_SYNC: "gradient sync",
 }
-WITHOUT = {  # of the others: a free loader, and so on
-    Part.LOOP: "nothing but the step in your loop",
-    Part.OVERHEAD: "a much larger batch",
-    Part.MEMORY: "free memory traffic",
-}
 MEANINGS = {
     Bound.MAIN_PROCESS: "the training process itself reads and augments samples",
     Bound.WORKERS: "training waits for its loader workers, which are busy on their CPUs",
     Bound.DISK: "training waits for its loader, which waits for the disk",
     Bound.SLOW_SOURCE: "training waits for its loader, which waits itself (for a network, a lock, a pause)",
-    Bound.UPDATE: "the optimizer's step takes most of the time",
-    Bound.GRADIENT_SYNC: "gradient sync between processes takes most of a step",
+    Bound.UPDATE: "the optimizer's step takes {share:.0%} of a step",
+    Bound.GRADIENT_SYNC: "gradient sync between processes takes {share:.0%} of a step",
     Bound.LOOP: "your loop outside the step: {share:.0%}",
     Bound.THREADS: "more threads are busy than CPUs are free, and they wait for each other",
-    Bound.OVERHEAD: "many small operators: calling them takes longer than what they compute",
-    Bound.COMPUTE: "the forward and backward passes compute most of the time",
-    Bound.MEMORY: "the forward and backward passes wait for memory most of the time",
+    Bound.PASSES: "the forward and backward passes take {share:.0%} of a step",
 }
 ADVICE = {
     Bound.MAIN_PROCESS: "DataLoader(num_workers=...), so that workers do it meanwhile; cheaper samples",
@@ -49,21 +40,19 @@ ADVICE = {
     Bound.GRADIENT_SYNC: "fewer processes, a larger batch, another backend",
     Bound.LOOP: "log, print and evaluate less often: every 100 steps instead of each",
     Bound.THREADS: "fewer threads: torch.set_num_threads, or OMP_NUM_THREADS",
-    Bound.OVERHEAD: "a larger batch, torch.compile, fewer and larger operators",
-    Bound.COMPUTE: "bf16, more cores",
-    Bound.MEMORY: "a larger batch; memory that is kept (autotune tune tries malloc); bf16, channels_last, fused"
-    " operators (torch.compile)",
+    Bound.PASSES: "bf16, more cores, a larger batch; many small operators: torch.compile",
 }
 DOUBTS = {
     Bound.BUSY: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
     " they are done",
     Bound.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
-    Bound.UNEXPLAINED: "calls of operators, computing and memory traffic take similar shares of that",
 }
-NOTHING = 1.005
+NOTHING = 1.05
 """Bounds below this are not worth a line."""
 LEAST = 0.5
 """A step without a part is not twice as slow: an interval that allows it says nothing."""
+SEEN = 0.005
+"""Smaller shares are left out."""
 HEALTHY = "nothing found that costs speed on this machine"
 
 
@@ -75,7 +64,7 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         *formatting.section("Verdict", [sentence(found)]),
         *formatting.section("Try", [ADVICE[bound]] if bound in ADVICE else []),
         *formatting.section("Step", _step(found)),
-        *formatting.section("Operators", _operators(found)),
+        *formatting.section("Operators", _operators(found) if bound is Bound.PASSES else []),
         *formatting.section("At most", _bounds(found)),
         *formatting.section("Note", found.notes),
     ]
@@ -90,7 +79,7 @@ def as_data(name: str, found: Diagnosis) -> dict[str, Any]:
 
 
 def sentence(found: Diagnosis) -> str:
-    """Return the verdict, where most of that time goes, and what else takes much of a step."""
+    """Return the verdict, and where most of that time goes."""
     judged = found.verdict
     if judged.bound in DOUBTS:
         doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
@@ -100,8 +89,7 @@ def sentence(found: Diagnosis) -> str:
     words = f"{judged.bound.value.partition(':')[0]}: {meaning}"
     if place is not None and judged.bound in (Bound.LOOP, Bound.MAIN_PROCESS):
         words += f", {_place(place)}"
-    also = [f"{NAMES[part]} {judged.shares[part]:.0%}" for part in judged.others]
-    return f"{words}; also {' and '.join(also)} of the step" if also else words
+    return words
 
 
 def _place(place: Place) -> str:
@@ -117,33 +105,27 @@ def _step(found: Diagnosis) -> Iterator[str]:
     yield f"{_time(found.step_seconds)}, {rate} with {settings}"
     shares = found.verdict.shares
     ranked = sorted(CLOCKED, key=lambda part: -shares[part])
-    yield ", ".join(f"{NAMES[part]} {shares[part]:.0%}" for part in ranked if shares[part] >= 0.005)
+    yield ", ".join(f"{NAMES[part]} {shares[part]:.0%}" for part in ranked if shares[part] >= SEEN)
 
 
-def _operators(found: Diagnosis) -> list[str]:
-    """Return the operators that take most of the passes, by PyTorch's profiler."""
-    whole = sum(found.inspection.uses.values())
-    shares = {name.partition("::")[2]: each / whole for name, each in found.inspection.operators.items() if whole}
-    words = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    return [f"of forward and backward: {words}"] if words else []
+def _operators(found: Diagnosis) -> Iterator[str]:
+    """Yield the operators that take most of a step, by PyTorch's profiler: many calls show small ones."""
+    for each in found.inspection.operators:
+        if each.share >= SEEN:
+            yield f"{each.name}: {each.share:.0%}, {formatting.count(max(1, round(each.calls)), 'call')} a step"
 
 
 def _bounds(found: Diagnosis) -> list[str]:
     """Return what each part could bring, the most first."""
-    ranked = sorted(found.bounds.items(), key=lambda item: (item[1].low < LEAST, -item[1].value))
-    known = [(part, gain) for part, gain in ranked if part is not Part.PASSES and gain.value >= NOTHING]
     fewer = f"{formatting.count(found.threads or 0, 'thread')} in place of {found.settings.threads}"
-    words = {part: f"a free {name}" for part, name in NAMES.items()} | WITHOUT | {Part.THREADS: fewer}
-    return [f"{words[part]}: {bound(gain)}" for part, gain in known] or ["no part: 1.00x"]
-
-
-def bound(gain: Proof) -> str:
-    """Return ``1.41x (1.35 to 1.48)``."""
-    if gain.low < LEAST:
-        return f"cannot tell by {formatting.count(gain.rounds, 'round')}"
-    value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
-    high = f"{gain.high:.2f}" if math.isfinite(gain.high) else "any"
-    return f"{value} ({gain.low:.2f} to {high})"
+    words = {part: f"a free {name}" for part, name in NAMES.items()}
+    words |= {Part.LOOP: "nothing but the step in your loop", Part.THREADS: fewer}
+    ranked = sorted(found.bounds.items(), key=lambda item: -item[1].value)
+    return [
+        f"{words[part]}: {formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f})"
+        for part, gain in ranked
+        if part is not Part.PASSES and gain.value >= NOTHING and gain.low >= LEAST
+    ]
 
 
 def _time(seconds: float) -> str:

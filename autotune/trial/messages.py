@@ -42,8 +42,6 @@ class Without(str, Enum):
     """The optimizer's step changes nothing."""
     GRADIENT_SYNC = "gradient_sync"
     """Gradients stay in each process."""
-    SAMPLES = "samples"
-    """Every step trains on the first quarter of the first batch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Eight scripts with one bottleneck each: is the diagnosis right, and does its advice help as much as it says at most?
+"""Seven scripts with one bottleneck each: is the diagnosis right, and does its advice help as much as it says at most?
 
     python -m benchmarks.diagnosis [CASE ...] [--pairs 3] [--budget 20s] [--beside 1]
 
@@ -28,13 +28,12 @@ from benchmarks.neighbour import neighbour
 SCRIPT = str(Path(__file__).with_name("train.py"))
 TRUTH = {
     "slow_dataset": (Bound.SLOW_SOURCE, "loader", "__getitem__"),
-    "tiny_kernels": (Bound.OVERHEAD, "overhead", ""),
+    "tiny_kernels": (Bound.PASSES, "forward_backward", ""),
     "threads": (Bound.THREADS, "threads", ""),
     "update": (Bound.UPDATE, "optimizer", ""),
     "item": (Bound.LOOP, "loop", "confidences"),
     "logging": (Bound.LOOP, "loop", "log_metrics"),
     "validation": (Bound.LOOP, "loop", "validate"),
-    "memory": (Bound.MEMORY, "overhead", ""),
 }
 """Case -> its verdict, the part whose bound counts, and the user's function that the verdict names."""
 SCORES = ("right", "cannot tell", "holds", "helps")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-CASES = ("slow_dataset", "tiny_kernels", "threads", "update", "item", "logging", "validation", "memory")
+CASES = ("slow_dataset", "tiny_kernels", "threads", "update", "item", "logging", "validation")
 RARELY = 100
 
 
@@ -95,27 +95,21 @@ def main() -> None:
     case, advised = options.case, options.advised
     if options.threads or case == "threads":
         torch.set_num_threads(options.threads or (2 if advised else 24))
-    width = 2048 if case == "memory" else 64
-    inputs = torch.rand(8192, width)
+    inputs = torch.rand(8192, 64)
     data: Dataset = Slow() if case == "slow_dataset" else TensorDataset(inputs, torch.arange(8192) % 10)
-    batch = {"tiny_kernels": 16, "memory": 4, "update": 16}.get(case, 64)
-    batch *= 8 if advised and case in ("tiny_kernels", "memory") else 1
+    batch = 16 if case in ("tiny_kernels", "update") else 64
+    batch *= 8 if advised and case == "tiny_kernels" else 1
     workers = 4 if advised and case == "slow_dataset" else 0
     loader = DataLoader(data, batch_size=batch, shuffle=True, num_workers=workers)
     held_out = DataLoader(TensorDataset(inputs[:512], torch.arange(512) % 10), batch_size=64)
     models: dict[str, Callable[[], nn.Module]] = {
         "tiny_kernels": Cell,
         "update": Table,
-        "memory": lambda: layers(*[2048] * 4, 10),
         "threads": lambda: layers(64, 1024, 1024, 10),
     }
     model = models.get(case, lambda: layers(64, 128, 10))()
     fused = {"fused": True} if case == "update" and advised else {}
-    optimizer = (
-        torch.optim.SGD(model.parameters(), 1e-4)
-        if case == "memory"
-        else torch.optim.AdamW(model.parameters(), **fused)
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), **fused)
     every = RARELY if advised else 1
     began, step, samples = time.perf_counter(), 0, 0
     half = began

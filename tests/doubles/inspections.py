@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotune.inspect.verdict import CLOCKED, OPERATOR_BOUNDS, Bound, Inspection, Part, Place
+from autotune.inspect.verdict import CLOCKED, Inspection, Operator, Part, Place
 from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.proof import Proof, Round
 from tests.doubles.simulation.simulator import context, inventory
@@ -14,11 +14,6 @@ PLACES = {
     Part.LOOP: Place("log_metrics", "train.py", 41, 0.8),
     Part.LOADER: Place("__getitem__", "train.py", 12, 0.4),
 }
-
-
-def uses(overhead: float, compute: float, memory: float) -> dict[Bound, float]:
-    """Seconds of the passes, by what their operators take them for."""
-    return dict(zip(OPERATOR_BOUNDS, (overhead, compute, memory), strict=True))
 
 
 def blocks(*noise: float, **shares: float) -> tuple[dict[Part, float], ...]:
@@ -38,9 +33,8 @@ def inspection(*, noise: tuple[float, ...] = (-0.01, 0.0, 0.01, 0.0), **changes:
         "blocks": blocks(*noise, **(shares or {"loader": 0.05, "optimizer": 0.1, "loop": 0.05})),
         "step_seconds": 0.01,
         "items": 10.0,
-        "uses": uses(overhead=0.001, compute=0.006, memory=0.001),
         "places": PLACES,
-        "operators": {"aten::mm": 0.005, "aten::relu": 0.002},
+        "operators": (Operator("mm", 0.62, 6.0), Operator("relu", 0.25, 0.6), Operator("copy_", 0.001, 2.0)),
     }
     return Inspection(**(values | changes))
 

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from autotune import devices
 from autotune.devices import CPU, Device
@@ -42,7 +42,6 @@ from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
 from autotune.trial.child.snapshot import Snapshot
-from autotune.trial.child.task import batch_length
 from autotune.trial.messages import CHECK_STEPS, ScriptOver, TrialReport, TrialSpec, UnixConnection, Without
 
 Result = TypeVar("Result")
@@ -95,22 +94,6 @@ class CpuContention:
                 if (text := self._system.read(f"/proc/{pid}/task/{thread}/schedstat")) is not None:
                     waits[thread] = int(text.split()[1]) / 1e9
         return cpu_time.cpu_time(self._system, cpu_time.processes(self._system, own), self.root), waits
-
-
-def quarter(batch: Any) -> Any:
-    """Return the first quarter of the samples of ``batch``.
-
-    Raises:
-        ValueError: it has less than four.
-    """
-    whole = batch_length(batch)
-    if whole < 4:
-        raise ValueError(f"a batch of {whole} samples cannot be cut into quarters")
-
-    def cut(tensor: Tensor) -> Tensor:
-        return tensor[: whole // 4] if tensor.dim() and len(tensor) == whole else tensor
-
-    return tree_map_only(Tensor, cut, batch)
 
 
 def _local(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -246,15 +229,15 @@ class MeasuredLoop:
         self.goes_on()
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
-        """Return the next batch that ``read`` gives; always the first, or a quarter of it, if the trial wants that."""
+        """Return the next batch that ``read`` gives; always the first if the trial leaves out the loader."""
         asked = time.perf_counter()
-        if self.spec.without not in (Without.LOADER, Without.SAMPLES):
+        if self.spec.without is not Without.LOADER:
             batch = read()
             if self.on_batch is not None:
                 self.on_batch(batch)
         else:
             if self.batch is None:
-                self.batch = read() if self.spec.without is Without.LOADER else quarter(read())
+                self.batch = read()
             batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
         self.waited += time.perf_counter() - asked
         self.batches += 1

@@ -17,7 +17,6 @@ from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.runtime.shards import Shard
 from autotune.trial.child import measured_loop
-from autotune.trial.child.measured_loop import quarter
 from autotune.trial.messages import CHECK_STEPS, Without
 
 from .conftest import BATCH, STEP, Workshop, block
@@ -160,18 +159,3 @@ class TestLeavingOut:
         monkeypatch.setattr(DistributedDataParallel, "forward", lambda own, number: (own.syncs, number))
         workshop.loop(spec={"without": Without.GRADIENT_SYNC}).leave_out()
         assert DistributedDataParallel.forward(model, 3) == (False, 3)  # type: ignore[arg-type]
-
-
-class TestQuarter:
-    def test_every_step_trains_on_the_first_quarter_of_the_first_batch(self, workshop: Workshop) -> None:
-        assert block(workshop.loop(spec={"without": Without.SAMPLES}), 3).items == 3 * BATCH // 4
-        assert len({each.data_ptr() for each in workshop.seen}) == 1
-
-    def test_what_is_no_sample_stays_whole(self) -> None:
-        batch = {"inputs": torch.ones(8, 3), "scale": torch.ones(2), "name": "x", "mean": torch.ones(())}
-        cut = quarter(batch)
-        assert (cut["inputs"].shape, cut["scale"].shape, cut["name"]) == ((2, 3), (2,), "x")
-
-    def test_a_batch_of_three_cannot_be_cut(self) -> None:
-        with pytest.raises(ValueError, match="3 samples"):
-            quarter(torch.ones(3, 2))

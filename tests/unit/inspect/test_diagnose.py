@@ -14,7 +14,7 @@ import pytest
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import candidates, diagnose
-from autotune.inspect.verdict import QUARTER, STEP, Part
+from autotune.inspect.verdict import STEP, Part
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
 from autotune.stats.load import QUIET
@@ -34,12 +34,11 @@ class TestContenders:
     @pytest.mark.parametrize(
         ("changes", "names"),
         [
-            ({}, [STEP, QUARTER, "loader"]),
-            ({"unit": "items"}, [STEP, "loader"]),
+            ({}, [STEP, "loader"]),
             ({"script": "batches", "unit": "steps"}, [STEP, "loader"]),
             ({"script": "backward passes"}, [STEP]),
         ],
-        ids=["worth it", "tokens are not cut into quarters", "nor steps", "no batch shows steps"],
+        ids=["a task", "a script", "no batch shows steps"],
     )
     def test_parts_that_can_be_left_out_and_are_worth_it_run(self, changes: dict[str, Any], names: list[str]) -> None:
         assert list(candidates(OWN, facts(**changes), SHARES, 2.0)) == names
@@ -65,7 +64,7 @@ class TestContenders:
     ) -> None:
         found = candidates(own, facts(), SHARES, threads)
         assert (found["threads"][0].threads if "threads" in found else None) == fewer
-        assert fewer is None or len(found) == 3, "few candidates, since steps are slow then"
+        assert len(found) == 2, "one beside the step, since steps are slow then"
 
 
 class World:
@@ -133,7 +132,8 @@ class World:
 class TestBudget:
     @pytest.mark.parametrize("budget", [10.0, 20.0, 60.0])
     @pytest.mark.parametrize(
-        "slow", [{}, {"probe": 100.0}, {"contest": 100.0}, {"contest": 7.0}, {"inspect": 4.9, "probe": 4.0}]
+        "slow",
+        [{}, *({each: 1e3} for each in ("probe", "start", "inspect", "contest")), {"inspect": 4.9, "probe": 4.0}],
     )
     def test_is_a_hard_bound(self, slow: dict[str, float], budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
         """Seen: ``--budget 30s`` ended after 1:34 to 4:20, in a fresh home beside a load."""
@@ -141,13 +141,6 @@ class TestBudget:
         with contextlib.suppress(NothingUsable):
             world.diagnose(budget)
         assert world.now <= budget
-
-    @pytest.mark.parametrize("slow", ["start", "inspect"])
-    def test_a_start_too_slow_is_cut(self, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        world = World(monkeypatch, **{slow: 1000.0})
-        with pytest.raises(NothingUsable, match="budget ended"):
-            world.diagnose()
-        assert world.now <= 20.0
 
     @pytest.mark.parametrize(("noise", "replicates"), [(0.5, 7), (0.0, 4)], ids=["fill the time", "until it is told"])
     def test_replicates(self, noise: float, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.inspect.verdict import QUARTER, Bound, Inspection, Part, bounds, conclude, verdict
+from autotune.inspect.verdict import Bound, Inspection, Part, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
-from tests.doubles.inspections import facts, gain, inspection, rounds, uses
+from tests.doubles.inspections import facts, gain, inspection, rounds
 
 OWN = Settings(threads=2, batch_size=10)
 ONE = OWN.but(threads=1)
@@ -44,16 +44,6 @@ class TestBounds:
         found = bounds(inspection(optimizer=0.1), apart)[Part.UPDATE]
         assert found.high < 1.3
 
-    @pytest.mark.parametrize(
-        ("ratio", "value"),
-        [(0.3125, 5.0), (0.5, 1 / 0.6), (1.25, 1.0), (2.0, 1.0)],
-        ids=["all", "half", "nothing", "less than nothing"],
-    )
-    def test_a_quarter_of_the_batch_shows_what_does_not_shrink_with_it(self, ratio: float, value: float) -> None:
-        """If a quarter of the batch takes as long as the whole without its loader, all but the loader is fixed."""
-        found = bounds(inspection(loader=0.2), rounds(**{QUARTER: ratio}))[Part.OVERHEAD]
-        assert found.value == pytest.approx(value, rel=0.02)
-
     @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0.1, 9), st.floats(0.1, 9))
     def test_shares_are_never_above_one(self, parts: list[float], loader: float, update: float) -> None:
         whole = max(1.0, sum(parts))
@@ -71,6 +61,7 @@ class TestVerdict:
             ("optimizer", Bound.UPDATE),
             ("gradient_sync", Bound.GRADIENT_SYNC),
             ("loop", Bound.LOOP),
+            ("forward_backward", Bound.PASSES),
             *(("loader", why) for why in (Bound.DISK, Bound.WORKERS, Bound.SLOW_SOURCE, Bound.MAIN_PROCESS)),
         ],
     )
@@ -79,33 +70,10 @@ class TestVerdict:
         assert bound(replace(found, loader=expected) if part == "loader" else found) is expected
 
     @pytest.mark.parametrize(
-        ("passes", "expected"),
-        [
-            (uses(0.001, 0.008, 0.001), Bound.COMPUTE),
-            (uses(0.008, 0.001, 0.001), Bound.OVERHEAD),
-            (uses(0.001, 0.001, 0.008), Bound.MEMORY),
-            (uses(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
-        ],
-    )
-    def test_passes_are_bound_by_what_explains_most_of_them(self, passes: dict[Bound, float], expected: Bound) -> None:
-        assert bound(inspection(uses=passes)) is expected
-
-    @pytest.mark.parametrize(
-        ("ratio", "memory", "expected"),
-        [(0.26, 0.001, Bound.OVERHEAD), (0.26, 0.006, Bound.MEMORY), (1.0, 0.001, Bound.COMPUTE)],
-        ids=["calls are fixed", "the traffic of weights too", "computing shrinks"],
-    )
-    def test_a_quarter_of_the_batch_counts_before_the_profiler(
-        self, ratio: float, memory: float, expected: Bound
-    ) -> None:
-        found = inspection(uses=uses(overhead=0.004, compute=0.004, memory=memory))
-        assert bound(found, **{QUARTER: ratio}) is expected
-
-    @pytest.mark.parametrize(
         ("parts", "fewer", "expected"),
         [
             ({}, 1.5, Bound.THREADS),
-            ({}, 1.0, Bound.COMPUTE),
+            ({}, 1.0, Bound.PASSES),
             ({"loader": 0.9}, 1.5, Bound.MAIN_PROCESS),
             ({"loop": 0.55}, 4.0, Bound.THREADS),
         ],
@@ -125,9 +93,9 @@ class TestCannotTell:
         [
             ({}, OWN, 0.3, 1.0, Bound.BUSY),
             ({"optimizer": 0.6}, OWN, 0.3, 1.0, Bound.BUSY),
-            ({}, OWN, 0.3, 0.1, Bound.COMPUTE),
-            ({}, OWN, 0.05, 1.0, Bound.COMPUTE),
-            ({}, ONE, 0.3, 1.0, Bound.COMPUTE),
+            ({}, OWN, 0.3, 0.1, Bound.PASSES),
+            ({}, OWN, 0.05, 1.0, Bound.PASSES),
+            ({}, ONE, 0.3, 1.0, Bound.PASSES),
             ({"loop": 0.6}, OWN, 0.3, 1.0, Bound.LOOP),
         ],
         ids=["threads wait", "in the update too", "for nobody", "hardly", "one thread", "the loop has one thread"],
@@ -137,12 +105,12 @@ class TestCannotTell:
     ) -> None:
         assert bound(inspection(lost=lost, **parts), neighbours=neighbours, settings=settings) is expected
 
-    def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_computing(self) -> None:
-        """Seen: compute-bound, of 24 threads on two CPUs."""
+    def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_the_passes(self) -> None:
+        """Seen: the passes were blamed, of 24 threads on two CPUs."""
         found = inspection()
         open_end = bounds(found) | {Part.THREADS: gain(1.3, 0.1, 7.3)}
         assert verdict(open_end, found, OWN, 0.0).bound is Bound.FEW_STEPS
-        assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.COMPUTE
+        assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.PASSES
 
 
 @pytest.mark.parametrize("turns", [[], rounds(loader=1.1)], ids=["clock", "rounds"])

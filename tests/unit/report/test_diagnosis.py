@@ -10,7 +10,7 @@ import pytest
 
 from autotune.inspect.doctor import Finding
 from autotune.inspect.verdict import Bound, Diagnosis, Part, conclude
-from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_data, bound, doctor, sentence, text
+from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_data, doctor, sentence, text
 from autotune.report.formatting import WIDTH
 from tests.doubles.inspections import facts, gain, inspection, rounds
 from tests.doubles.results import BASELINE
@@ -26,7 +26,7 @@ def diagnosis(**parts: float) -> Diagnosis:
 
 def test_the_wording() -> None:
     """After an intended change, write the text to the golden file and read the difference."""
-    found = text("model", diagnosis(loop=0.6, optimizer=0.22), 14.6)
+    found = "\n\n".join(text("model", each, 14.6) for each in (diagnosis(loop=0.6, optimizer=0.22), diagnosis()))
     assert found + "\n" == GOLDEN.read_text("utf-8")
     assert max(map(len, found.splitlines())) <= WIDTH
 
@@ -36,7 +36,7 @@ def test_without_a_verdict_nothing_is_advised(doubt: Bound) -> None:
     found = diagnosis()
     found = replace(found, verdict=replace(found.verdict, bound=doubt), neighbours=1.26)
     assert sentence(found).startswith("cannot tell: 80% of a step")
-    assert "Try" not in text("m", found, 1.0)
+    assert not {"Try", "Operators"} & set(text("m", found, 1.0).split())
 
 
 def test_every_bound_has_its_words() -> None:
@@ -44,16 +44,12 @@ def test_every_bound_has_its_words() -> None:
     assert set(DOUBTS) == set(Bound) - set(MEANINGS)
 
 
-def test_an_open_interval_has_words() -> None:
-    assert bound(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
-
-
-def test_an_interval_that_allows_anything_comes_last_and_has_no_figures() -> None:
+def test_an_interval_that_allows_anything_has_no_line() -> None:
     """Seen: ``a free update: 3.46x (0.00 to 2584.73)``."""
     found = diagnosis(loader=0.6)
     found = replace(found, bounds=dict(found.bounds) | {Part.UPDATE: gain(3.46, 0.0, 2584.73)})
-    shown = text("model", found, 1.0)
-    assert shown.index("2.50x (") < shown.index("cannot tell by 6 rounds")
+    assert "2.50x (" in text("model", found, 1.0)
+    assert "3.46x" not in text("model", found, 1.0)
 
 
 def test_json_has_plain_names() -> None:
