@@ -1,3 +1,3 @@
 """The tool's version: profiles carry it."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
