@@ -179,7 +179,7 @@ def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     if implementation == "fused" and torch.get_default_dtype() is torch.float64:
         return "the optimizer's state would be float32 with fused, and is float64"
     if implementation != "fused" and any(group.get("fused") for group in optimizer.param_groups):
-        return "it was built with fused=True, and a gradient scaler counts on that"
+        return "it was built with fused=True, on which a gradient scaler may rely"
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return f"differentiable=True rules out {implementation}"
     places = {(p.device, p.dtype) for p in parameters}

@@ -6,6 +6,7 @@ from the same random numbers. So errors are the user's own, as without workers.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import itertools
@@ -17,6 +18,8 @@ import resource
 import signal
 import stat
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,11 +51,12 @@ BY_VALUE = 2**16
 lives."""
 MOST_MAPPED = 2**16
 """Pieces of shared memory that a process may hold, whatever its limit of descriptors (``vm.max_map_count``)."""
-PATIENCE, CHECKED_EVERY = 120.0, 5.0
+PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
 CONNECTED = "the script holds an open {}, which workers would share"
+THREADED = "the data set holds a thread, which workers would not have"
 HANDLED = "the script handles SIGCHLD, which workers raise when they end"
 UNREADABLE = "this process has a file open that workers cannot open again"
 
@@ -80,7 +84,10 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     handles = signal.getsignal(signal.SIGCHLD)
     if handles is not signal.SIG_DFL and getattr(handles, "__module__", "") != _utils.signal_handling.__name__:
         return HANDLED
-    for each in (*objects([loader.dataset, loader.collate_fn]), *_globals_beside(loader.dataset)):
+    held = [*objects([loader.dataset, loader.collate_fn])]
+    if any(isinstance(each, threading.Thread) and each.is_alive() for each in held):
+        return THREADED
+    for each in (*held, *_globals_beside(loader.dataset)):
         with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
             fd = each.fileno()
             if fd > STREAMS and (stat.S_ISSOCK(mode := os.fstat(fd).st_mode) or stat.S_ISFIFO(mode)):
@@ -286,9 +293,12 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._is_idle, self._asked = True, dict[int, Any]()
+        order, begun = self._index_sampler, self._sampler_iter
         with suppress(Exception):  # a sampler of the user's own
-            self._batches = len(self._index_sampler)
+            self._batches = len(order)
+        self._index_sampler = begun  # it is not begun again: it may draw random numbers at once
         super()._reset(loader, first_iter)
+        self._index_sampler = order
 
     def _try_put_index(self) -> None:
         if not self._is_idle and self._send_idx < self._batches:
@@ -337,12 +347,23 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return data.read(self) if isinstance(data, Left) else data
 
 
+running: weakref.WeakKeyDictionary[LateIterator, int] = weakref.WeakKeyDictionary()
+"""The process of each pass: a fork holds those that are another's."""
+
+
+def _end_all() -> None:
+    """End the workers of passes that are not over when this process ends."""
+    for iterator, owner in list(running.items()):
+        if owner == os.getpid():
+            iterator._shutdown_workers()
+
+
 class EarlyIterator(_SingleProcessDataLoaderIter):
     """Without workers, but begins to read its order when it is made, as with them."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        order = self._sampler_iter
+        order = iter(self._index_sampler)  # PyTorch's with workers begins it twice
         self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
 
 
@@ -380,6 +401,9 @@ class Workers(Change):
         iterator = LateIterator(ready)
         iterator.goes_on, iterator.on_stall = not isinstance(loader.dataset, IterableDataset), self._stalled
         children.difference_update(iterator._workers)  # the script's own waits and forks know nothing of them
+        if not running:
+            atexit.register(_end_all)
+        running[iterator] = os.getpid()
         return iterator
 
     def _stalled(self) -> None:

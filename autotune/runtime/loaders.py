@@ -96,14 +96,19 @@ def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     return Attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
 
 
+def kinds(loader: DataLoader[Any]) -> tuple[Any, Any]:
+    """Return the classes of the data set and of the sampler."""
+    return type(loader.dataset), type(loader.sampler)
+
+
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool = False) -> bool:
     """Return True if ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch.
 
     Args:
         later: nobody iterates ``other`` any more, so the data set may have been built anew, too.
     """
-    same = type(loader.dataset) is type(other.dataset) if later else loader.dataset is other.dataset
-    return loader is other or (same and type(loader.sampler) is type(other.sampler))
+    same = kinds(loader) == kinds(other) and (later or loader.dataset is other.dataset)
+    return loader is other or same
 
 
 def stated_batch(loader: Any) -> int | None:

@@ -91,7 +91,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._moves, self._compared, self._resizes = moves, compared, resizes
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(), Progress()
-        self._trained_on: tuple[DataLoader[Any], int | None] | None = None
+        self._trained_on: tuple[DataLoader[Any] | None, tuple[Any, Any], int | None] | None = None
         self._prepared: dict[int, tuple[Any, list[Change]]] = {}
         """Each item, and what was changed for it."""
         self._changes: list[Change] | None = None
@@ -365,16 +365,16 @@ class Session(contextlib.AbstractContextManager["Session"]):
         return self._compared is None or digest in getattr(self._compared, kind)
 
     def _loader(self, loader: DataLoader[Any]) -> None:
-        if self._trained_on is None:
-            self._trained_on = loader, loader.batch_size
-        first, batch = self._trained_on
+        if self._trained_on is None:  # a script may drop its loader, and build it anew
+            self._trained_on = loader if self._moves else None, loaders.kinds(loader), loader.batch_size
+        first, kinds, batch = self._trained_on
         if self.settings is not None:
-            again = loaders.reads_like(loader, first, later=not self._moves)  # a script may build its data set anew
+            again = loaders.kinds(loader) == kinds if first is None else loaders.reads_like(loader, first)
             if again and loader.batch_size == batch:
                 self._resize(loader, self.settings)
             if any(knob.on_loader is not None for knob in self._knobs):
                 self._workers(loader, self.settings)
-        if self._moves:
+        if first is not None:
             self._undo_later(self._sharing.serve(loader, first))
 
     def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:

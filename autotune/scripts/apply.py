@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ALWAYS = {"threads", "interop_threads"}
 """Trials are forked from a process of one thread: these are applied even if the script's own are the same."""
-LATE_PASSES, LATE_STEPS = 2, 200
+LATE_PASSES, LATE_STEPS = 1, 200
 """A loader or optimizer that was not used for so many passes or steps of others is put back and forgotten if a new one
 comes: a script may build them anew for each epoch or fold, and drop them."""
 LOG = logging.getLogger("autotune")

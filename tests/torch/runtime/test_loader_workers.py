@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from autotune.runtime import loader_workers
 from autotune.runtime.session import Session
@@ -90,7 +91,7 @@ def test_a_descriptor_that_is_another_files_by_now_is_left_alone() -> None:
 
 
 @contextlib.contextmanager
-def lock(folder: Path) -> Iterator[str]:
+def lock(_samples: Samples, folder: Path) -> Iterator[str]:
     """Hold a lock on a file."""
     fcntl = pytest.importorskip("fcntl")
     with open(folder / "lock", "w") as file:
@@ -99,7 +100,7 @@ def lock(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def connection(_folder: Path) -> Iterator[str]:
+def connection(_samples: Samples, _folder: Path) -> Iterator[str]:
     """Hold a pipe in a global of the module of the data set."""
     program = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     globals()["PROGRAM"] = program
@@ -109,20 +110,30 @@ def connection(_folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def handler(_folder: Path) -> Iterator[str]:
+def handler(_samples: Samples, _folder: Path) -> Iterator[str]:
     """Handle the ends of child processes."""
     before = signal.signal(signal.SIGCHLD, lambda *_: None)
     yield loader_workers.HANDLED
     signal.signal(signal.SIGCHLD, before)
 
 
-@pytest.mark.parametrize("begin", [lock, connection, handler])
+@contextlib.contextmanager
+def pool(samples: Samples, _folder: Path) -> Iterator[str]:
+    """Hold a pool of threads, which a worker does not have."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(int).result()
+        vars(samples)["pool"] = threads
+        yield loader_workers.THREADED
+
+
+@pytest.mark.parametrize("begin", [lock, connection, handler, pool])
 def test_what_forbids_workers_later_is_seen_when_they_start(begin: Any, tmp_path: Path) -> None:
-    loader = DataLoader(Samples(lambda _index: os.getpid()), 4)
+    samples = Samples(lambda _index: os.getpid())
+    loader = DataLoader(samples, 4)
     with Session(quiet(num_workers=1), device="cpu") as session:
         session.prepare(loader)
         assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
-        with begin(tmp_path) as reason:
+        with begin(samples, tmp_path) as reason:
             assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
         assert dict(session.not_applied)["num_workers"].endswith(reason)
 
@@ -248,6 +259,51 @@ def test_workers_are_no_children_of_the_scripts() -> None:
             os._exit(0)
         os.waitpid(child, 0)
         assert len(list(passing)) == 3
+
+
+class Drawn(Sampler[Any]):
+    """Batches that are drawn when a pass begins, not when its first batch is read."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = torch.randperm(8).tolist()
+        return iter([order[:4], order[4:]])
+
+
+@pytest.mark.parametrize(("own", "tuned"), [(0, 1), (1, 0)])
+def test_an_order_is_begun_as_often_as_without(own: int, tuned: int) -> None:
+    def passes(workers: int) -> list[Any]:
+        torch.manual_seed(0)
+        loader = DataLoader(Samples(lambda index: index), batch_sampler=Drawn(), num_workers=own)
+        with Session(quiet(num_workers=workers), device="cpu") as session:
+            session.prepare(loader)
+            assert (loader.num_workers, session.not_applied) == (workers, ())
+            return [torch.cat(list(loader)).tolist() for _ in range(3)]
+
+    assert passes(tuned) == passes(own)
+
+
+ENDS = """
+import torch
+from torch.utils.data import DataLoader
+from autotune.runtime.session import Session
+from tests.torch.records import quiet
+Session(quiet(num_workers=1), device="cpu").prepare(loader := DataLoader(torch.arange(64), 1))
+passing = iter(loader)
+next(passing)
+def batches():
+    yield from passing
+kept = batches()
+next(kept)
+print(passing._workers[0].pid)
+"""
+
+
+def test_no_worker_outlives_the_script(tmp_path: Path) -> None:
+    with open(tmp_path / "pid", "w+") as file:
+        subprocess.run([sys.executable, "-c", ENDS], stdout=file, check=True)
+        file.seek(0)
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read()), 0)
 
 
 def test_a_daemonic_process_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
