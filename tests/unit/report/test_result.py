@@ -43,20 +43,6 @@ def test_the_wording(name: str) -> None:
     assert (len(lines) <= 40, max(map(len, lines)) <= 80) == (True, True)
 
 
-def test_the_figures_are_the_profiles() -> None:
-    profile = records.profile()
-    found = text(profile)
-    for name, level in profile.levels.items():
-        line = next(line for line in found.splitlines() if re.match(rf"[ *] {name} ", line))
-        gain, low, high, confidence, rounds, rate = map(float, re.findall(r"\d+(?:\.\d+)?", line))
-        proof = level.speedup
-        assert (gain, low, high) == (round(proof.value, 2), round(proof.low, 2), round(proof.high, 2))
-        assert (confidence, rounds, rate) == (proof.confidence * 100, proof.rounds, round(level.rate))
-        assert line.startswith("*") == (name == profile.recommended)
-    assert f"{round(profile.baseline_rate)} samples/s with 1 x 8 threads, 0 workers, batch 64, fp32" in found
-    assert "31 trials, 1 min 12 s" in found
-
-
 def test_others_are_named_first_by_name_on_the_users_own_terminal() -> None:
     load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=4)
     profile = records.profile()
@@ -192,12 +178,6 @@ def test_the_direction_counts(before: int, after: int, move: str) -> None:
 def test_changes_come_in_the_order_of_the_table() -> None:
     moved = changed(Settings(processes=2, threads=4, num_workers=1), Settings(threads=8))
     assert [row[0] for row in moved] == ["processes", "threads", "backend", "num_workers", "prefetch_factor"]
-
-
-def test_the_batch_of_several_processes_is_that_of_each() -> None:
-    """Seen: ``batch_size 64 -> 32`` at amp, which keeps the global batch."""
-    assert "batch per process" in text(records.crowded())
-    assert "batch_size" not in text(records.crowded())
 
 
 def test_what_trials_held_is_told_once_for_equal_settings() -> None:
