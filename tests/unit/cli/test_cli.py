@@ -147,13 +147,6 @@ def test_version(say: Say) -> None:
     assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_is_no_error(say: Say, option: str) -> None:
-    said = say(option)
-    assert said.code == 0
-    assert all(name in said.out for name in ("tune", "probe", "run", "show", "validate", "diff", "init", "profiles"))
-
-
 @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}], ids=str)
 def test_tune_refuses_to_start_as_a_rank(
     say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]

@@ -34,12 +34,6 @@ def test_repeats_that_differ_more_than_expected_are_believed_less() -> None:
     assert mean_of(0.3) < 0.7 * mean_of(0.01)
 
 
-def test_nothing_is_gained_over_itself_and_that_is_certain() -> None:
-    model = Surrogate([trial(OWN, 0.0), trial(OTHER, 0.1)], lambda _: 0.0, CPU)
-    (mean,), (deviation,) = model.gains([OWN], OWN)
-    assert (mean, deviation) == pytest.approx((0.0, 0.0), abs=1e-6)
-
-
 @pytest.mark.parametrize(("mean", "deviation"), [(0.1, 0.2), (-0.3, 0.2), (0.1, 0.0), (-0.1, 0.0)])
 def test_expected_improvement_is_the_mean_of_what_is_gained(mean: float, deviation: float) -> None:
     drawn = np.random.default_rng(0).normal(mean, deviation, 400_000)

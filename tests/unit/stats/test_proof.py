@@ -15,14 +15,12 @@ from autotune.stats.proof import (
     CONFIDENCE,
     LOWER_ERROR,
     MIN_GAIN,
-    PRIOR_SPREAD,
     UPPER_ERROR,
     Proof,
     Round,
     Sample,
     compare,
     estimate,
-    round_variance,
     student_quantile,
     to_decide,
 )
@@ -96,22 +94,6 @@ class TestAnalyses:
     def test_what_lies_below_a_gain_is_given_up(self, value: float, width: float, open_still: bool) -> None:
         low, high = value * math.exp(-width), value * math.exp(width)
         assert Proof(value, low, high, CONFIDENCE, 9).undecided is open_still
-
-
-class TestRoundVariance:
-    def test_is_unknown_without_two_rounds_of_two_candidates(self) -> None:
-        assert round_variance([]) is None
-        assert round_variance(rounds([[1.1], [1.2]])) is None
-        assert round_variance([Round(0, {"ours": 1.0}), Round(0, {"ours": 2.0})]) is None
-
-    def test_is_that_of_one_candidate(self) -> None:
-        draw = random.Random(1)
-        turns = [
-            Round(g, {name: math.exp(draw.gauss(0, 0.1)) for name in ("ours", "theirs", "third")})
-            for g in range(300)
-            for _ in range(3)
-        ]
-        assert round_variance(turns) == pytest.approx(0.01, rel=0.1)
 
 
 class TestCompare:
@@ -275,20 +257,9 @@ class TestBesideNeighbours:
         assert sum(self.proof(seed, 1.5).low <= 1.5 <= self.proof(seed, 1.5).high for seed in range(200)) >= 190
 
 
-class TestEffort:
-    """How many replicates an answer takes, against the answer itself."""
-
-    UNSURE = ([1.0], [1.3], [1.05], [1.25])
-
-    def test_a_gain_within_the_noise_takes_more_replicates(self) -> None:
-        wanted = to_decide(rounds([*self.UNSURE]), "ours", "theirs")
-        assert not compare(rounds([*self.UNSURE]), "ours", "theirs").gain
-        assert len(self.UNSURE) < wanted < 60
-        assert compare(rounds([*self.UNSURE] * (wanted // len(self.UNSURE) + 1)), "ours", "theirs").gain
-
-    def test_no_gain_takes_for_ever(self) -> None:
-        assert to_decide(rounds([[1.0], [1.05], [0.95]]), "ours", "theirs") is None
-        assert to_decide([], "ours", "theirs") is None
+def test_no_number_of_replicates_decides_what_gains_nothing() -> None:
+    assert to_decide(rounds([[1.0], [1.05], [0.95]]), "ours", "theirs") is None
+    assert to_decide([], "ours", "theirs") is None
 
 
 def samples(logs: list[list[float]], *, beside: bool = False) -> list[list[Sample]]:
@@ -304,10 +275,6 @@ class TestEstimate:
         assert estimate(beside).centre == pytest.approx(0.4, abs=0.01)
         assert estimate(stalled).centre == pytest.approx(0.4 - 2.4 / 10)
         assert estimate(beside).error < 0.03 < estimate(stalled).error
-
-    def test_replicates_that_agree_by_luck_keep_the_usual_spread(self) -> None:
-        found = estimate(samples([[0.3], [0.3], [0.3]]))
-        assert found.variance == pytest.approx(PRIOR_SPREAD**2 / 3)
 
     def test_the_luck_of_processes_is_in_the_variance_however_many_rounds_they_take(self) -> None:
         draw = random.Random(0)

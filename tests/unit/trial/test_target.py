@@ -110,13 +110,6 @@ class TestRefused:
         assert REQUIRED[missing] in message
         assert not any(lines in message for name, lines in REQUIRED.items() if name != missing)
 
-    @pytest.mark.parametrize("text", ["", "print('a script')", "def main():\n def build_model(): ..."])
-    def test_another_kind_of_file_is_told_what_a_task_file_is(self, tmp_path: Path, text: str) -> None:
-        message = refused(tmp_path, text)
-        assert "nor a task file" in message
-        assert "autotune init" in message
-        assert all(lines in message for lines in REQUIRED.values())
-
     @pytest.mark.parametrize(
         ("text", "name", "line", "count"),
         [
@@ -179,13 +172,6 @@ def test_a_script_keeps_its_arguments_to_the_letter(elsewhere: Path) -> None:
     found = recognise_target("./train.py", ["--epochs", "3", "--", "a b", ""], network=True)
     assert found == Script(elsewhere / "train.py", ("--epochs", "3", "--", "a b", ""), "./train.py", network=True)
     assert found.name == "train"
-
-
-def test_a_task_file_takes_no_arguments() -> None:
-    Path("model.py").write_text(WHOLE)
-    assert recognise_target("model.py") == TaskFile(Path("model.py").resolve())
-    with pytest.raises(UsageError, match="takes no arguments: --epochs 3"):
-        recognise_target("model.py", ["--epochs", "3"])
 
 
 @pytest.mark.parametrize(

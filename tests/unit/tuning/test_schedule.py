@@ -10,7 +10,6 @@ from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
 from autotune.tuning import schedule
 from autotune.tuning.proof import run_replicate
-from autotune.tuning.schedule import MOST_GAIN
 from autotune.tuning.state import RunState, Schedule, items_per_sample
 from tests.doubles.fake_bench import FakeBench, empty, make
 
@@ -45,20 +44,6 @@ class TestDeadline:
     @pytest.mark.parametrize(("budget", "patience"), [(5.0, 10.0), (60.0, 24.0), (600.0, 60.0)])
     def test_the_baseline_may_take_a_share_of_the_budget(self, budget: float, patience: float) -> None:
         assert Schedule(Clock(), 100.0, budget).patience == patience
-
-
-class TestEstimates:
-    def test_a_trial_that_was_disturbed_is_bounded_by_the_best(self) -> None:
-        state = known(trial(FAST, 640.0), trial(SLOW, 1.0))
-        assert schedule.step_seconds(state, SLOW) == pytest.approx(MOST_GAIN * 64 / 640, rel=0.01)
-
-    def test_starting_is_corrected_by_what_the_last_replicate_took(self) -> None:
-        state = known()
-        expected = schedule.starting_seconds(state, [OWN, OWN])
-        assert expected == pytest.approx(2 * (0.5 + schedule.WARMUP_SECONDS))
-        before = schedule.replicate_seconds(state, [OWN, OWN])
-        state.slowness = 3.0
-        assert schedule.replicate_seconds(state, [OWN, OWN]) == pytest.approx(before + 2 * expected)
 
 
 class TestBesideOthers:
