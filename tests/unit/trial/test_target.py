@@ -191,5 +191,3 @@ def test_what_is_not_there_is_said() -> None:
         recognise_target("nowhere.train", module=True)
     with pytest.raises(UsageError, match=r"nowhere.py: no such script"):
         started_script("nowhere.py", [])
-    with pytest.raises(UsageError, match="no such file"):
-        recognise_target("nowhere.py")
