@@ -81,6 +81,7 @@ def _structure() -> dict[str, str]:
         "alias bomb": BOMB,
         "alias": instead("vendor: amd", "vendor: &v amd").replace("family: epyc-zen4", "family: *v"),
         "self reference": "a: &a [*a]\n",
+        "second document": TEXT + "---\n" + TEXT,
         "merge": TEXT + "<<: {recommended: max}\n",
         "brackets": "[" * 5000,
         "braces": "{a: " * 5000,

@@ -138,14 +138,6 @@ def test_mpi_needs_ranks_that_mpiexec_started(backend: str, environment: dict[st
     assert reason is None if words is None else words in (reason or "")
 
 
-def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported: list[str] = []
-    monkeypatch.setattr("importlib.import_module", imported.append)
-    assert processes.registered("gloo") == "gloo"
-    assert processes.registered("ccl") == "ccl"
-    assert imported == ["oneccl_bindings_for_pytorch"]
-
-
 @pytest.mark.parametrize(("own", "used"), [(None, processes.LOOPBACK), ("eth1", "eth1")])
 def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str | None] = []
@@ -157,16 +149,6 @@ def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, mo
     with contextlib.ExitStack() as leaving:
         processes.join("gloo", torch.device("cpu"), None, leaving)
     assert (found, os.environ.get(processes.INTERFACE)) == ([used], own)
-
-
-def test_settling_waits_for_gloo_alone(tmp_path: Path) -> None:
-    for task, stat in {"1": "1 (python) R 0", "2": "2 (pt_gloo_runloop) S 0", "3": "gone"}.items():
-        (tmp_path / task).mkdir()
-        (tmp_path / task / "stat").write_text(stat)
-    assert not processes._gloo_runs(tmp_path)
-    (tmp_path / "2" / "stat").write_text("2 (pt_gloo_runloop) R 0")
-    assert processes._gloo_runs(tmp_path)
-    processes.settle(0.01, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,6 @@ ONCE = {
     "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "sys_exit_0": lambda: sys.exit(0),
     "os_exit_0": lambda: os._exit(0),
-    "os_exit_5": lambda: os._exit(5),
     "keyboard_interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
     "hangs": _sleep_forever,
     "spins": _busy_forever,
@@ -164,14 +163,8 @@ def compute_loss(model, batch):
         if how in ONCE:
             ONCE[how]()
     loss = nn.functional.cross_entropy(model(inputs), targets)
-    if how == "sum":
-        return loss * len(targets)
     if how == "nan":
         return loss * float("nan")
-    if how == "inf_later":
-        return loss * float("inf") if STEP["count"] > 20 else loss
-    if how == "vector_loss":
-        return nn.functional.cross_entropy(model(inputs), targets, reduction="none")
     if how == "float_loss":
         return float(loss)
     if how == "detached_loss":

@@ -23,12 +23,6 @@ def described(runner: Runner, how: str) -> TaskFacts:
     return runner.describe()
 
 
-def test_a_sum_is_refused(runner: Runner) -> None:
-    facts = described(runner, "sum")
-    assert "off by 50%" in str(facts.why_not_several)
-    assert facts.warnings == ()
-
-
 @pytest.mark.parametrize(
     ("how", "words"),
     [

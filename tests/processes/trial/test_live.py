@@ -252,16 +252,6 @@ def test_no_knob_is_blamed_for_state_of_the_script(
             assert not getattr(outcome, "differences", ())
 
 
-def test_persistent_workers_are_those_of_each_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options, loop = PASSES["persistent"]
-    with running(SETUP.format(samples=640, options=options) + loop, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        safe = own.but(num_workers=2)
-        candidates = {"baseline": own, "safe": safe, "amp": safe.but(precision="bf16")}
-        with found.start_replicate(candidates) as replicate:
-            assert all(set(replicate.round(0.1)) == {*candidates} for _ in range(4))
-
-
 def test_memory_is_that_of_each_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a large batch needed is not held against the settings that come after it."""
     larger = "    torch.ones(4_000_000 if len(batch) > 16 else 4).exp()\n    step(batch)"

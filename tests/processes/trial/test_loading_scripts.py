@@ -8,7 +8,7 @@ import pytest
 
 from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.stated import baseline_settings
-from autotune.stats.outcome import Compared, Completed
+from autotune.stats.outcome import Completed
 from autotune.trial.parent import fork_servers
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.process_tree import child_command
@@ -41,28 +41,6 @@ import a_library
 import threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 """ + SMALL.format(samples=100_000, epochs=1)
-OPENS_LATE = """
-import torch
-from torch.utils.data import DataLoader, Dataset
-with open("numbers.bin", "wb") as made:
-    made.write(bytes(range(64)))
-class Numbers(Dataset):
-    file = None
-    def __len__(self):
-        return 64
-    def __getitem__(self, index):
-        if self.file is None:
-            self.file = open("numbers.bin", "rb")
-        self.file.seek(index)
-        return torch.tensor([self.file.read(1)[0] / 64.0])
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-while True:
-    for batch in DataLoader(Numbers(), batch_size=4):
-        optimizer.zero_grad()
-        model(batch).sum().backward()
-        optimizer.step()
-"""
 
 
 def test_a_script_that_leaves_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,18 +72,6 @@ def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytes
         assert (facts.script, facts.samples, facts.skip) == ("batches", 4, 0)
         outcome = baseline(runner, facts)
         assert isinstance(outcome, Completed), outcome
-
-
-def test_a_file_that_the_dataset_opens_when_it_is_first_read_may_have_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running(OPENS_LATE, tmp_path, monkeypatch) as runner:
-        facts = runner.describe()
-        own = baseline_settings(facts, here())
-        bench = TrialBench(runner, own, 0, 60.0)
-        outcome = bench.compare(own.but(num_workers=1, prefetch_factor=2))
-        assert isinstance(outcome, Compared), outcome
-        assert outcome.differences == ()
 
 
 @pytest.mark.parametrize("way", ["root", "no namespaces"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import runpy
 import sys
 from pathlib import Path
@@ -89,12 +88,3 @@ def test_other_loops_tell_nothing(loop: str, tmp_path: Path) -> None:
     text = f"values = [3]\n{loop}\n  for epoch in range(3):\n    for batch in loader: step()"
     found, steps = looked_at(text, tmp_path)
     assert (found.ranges, steps) == ((), None)
-
-
-def test_the_script_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stack may have many frames of one large file."""
-    parsed: list[object] = []
-    parse = ast.parse
-    monkeypatch.setattr(ast, "parse", lambda *words: (parsed.append(words), parse(*words))[1])
-    looked_at("def train(n):\n  if n: return train(n - 1)\n  for x in range(3): step()\ntrain(5)", tmp_path)
-    assert len(parsed) == 1

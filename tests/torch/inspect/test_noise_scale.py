@@ -7,18 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch import nn  # noqa: E402
-
-from autotune.inspect.noise_scale import COUNTED, noise_scale  # noqa: E402
-from autotune.knobs.settings import Settings  # noqa: E402
-from autotune.runtime.session import Session  # noqa: E402
-from autotune.trial.child.rank import TrainingLoop  # noqa: E402
-from autotune.trial.child.task import LoadedTask  # noqa: E402
-from autotune.trial.messages import TrialSpec  # noqa: E402
+from autotune.inspect.noise_scale import COUNTED, noise_scale
+from autotune.knobs.settings import Settings
+from autotune.runtime.session import Session
+from autotune.trial.child.rank import TrainingLoop
+from autotune.trial.child.task import LoadedTask
+from autotune.trial.messages import TrialSpec
 
 BATCH, SIZE, MEAN = 8, 16, 0.5
 SETTINGS = Settings(batch_size=BATCH, threads=torch.get_num_threads())

@@ -8,20 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch import nn  # noqa: E402
-
-from autotune.decoding import decoded  # noqa: E402
-from autotune.inspect.parts import parts  # noqa: E402
-from autotune.inspect.verdict import Bound, Inspection, Part  # noqa: E402
-from autotune.knobs.settings import Settings  # noqa: E402
-from autotune.runtime.session import Session  # noqa: E402
-from autotune.trial.child.rank import TrainingLoop  # noqa: E402
-from autotune.trial.child.task import LoadedTask  # noqa: E402
-from autotune.trial.messages import TrialSpec  # noqa: E402
+from autotune.decoding import decoded
+from autotune.inspect.parts import parts
+from autotune.inspect.verdict import Bound, Inspection, Part
+from autotune.knobs.settings import Settings
+from autotune.runtime.session import Session
+from autotune.trial.child.rank import TrainingLoop
+from autotune.trial.child.task import LoadedTask
+from autotune.trial.messages import TrialSpec
 
 BATCH = 8
 LARGE = torch.ones(512, 512)

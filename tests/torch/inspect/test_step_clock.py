@@ -8,17 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-from torch import nn  # noqa: E402
-
-from autotune.inspect import step_clock as module  # noqa: E402
-from autotune.inspect.step_clock import StackSampler, step_clock  # noqa: E402
-from autotune.inspect.verdict import Part  # noqa: E402
-from autotune.trial.child.measured_loop import MeasuredLoop  # noqa: E402
-from autotune.trial.messages import Without  # noqa: E402
+from autotune.inspect import step_clock as module
+from autotune.inspect.step_clock import StackSampler, step_clock
+from autotune.inspect.verdict import Part
+from autotune.trial.child.measured_loop import MeasuredLoop
+from autotune.trial.messages import Without
 
 
 class Loop:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections import defaultdict
 from typing import Any
 from unittest import mock
 
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from autotune.knobs import compile as compiling
-from autotune.knobs.model_call import SLOT, to_float32
+from autotune.knobs.model_call import SLOT
 from autotune.runtime.session import Session
 from tests.torch.records import network, quiet
 
@@ -87,22 +86,3 @@ def test_a_model_that_keeps_what_it_computes_stays_in_its_own_precision() -> Non
             assert (model.features.dtype, output.dtype) == (torch.float32, torch.float32)
             (output.sum() + model.features.sum()).backward()
     assert SLOT not in vars(model)
-
-
-class Record(dict[str, Any]):
-    """A user's container with a constructor of its own."""
-
-    def __init__(self, config: int, **items: Any) -> None:
-        super().__init__(**items)
-        self.config = config
-
-
-def test_containers_of_the_users_keep_what_they_hold() -> None:
-    half = torch.ones(2, dtype=torch.bfloat16)
-    record = to_float32(Record(7, z=half))
-    assert (type(record), record.config, record["z"].dtype) == (Record, 7, torch.float32)
-    default = to_float32(defaultdict(list, z=half))
-    assert (default["new"], default["z"].dtype) == ([], torch.float32)
-    whole = {"numbers": [torch.ones(1)], "text": "text", "record": Record(1)}
-    assert to_float32(whole) is whole
-    assert half.dtype is torch.bfloat16

@@ -294,6 +294,7 @@ class Answers(nn.Module):
             "pair": Pair(y),
             "names": self.names,
             "fixed": types.MappingProxyType({"y": y.float()}),
+            "default": collections.defaultdict(list, y=y),
         }
 
 
@@ -303,7 +304,7 @@ def outputs_come_in_containers_of_any_kind(prepare: Prepare) -> list[Any]:
     prepare(model)
     found = model(torch.ones(2, 8))
     parts = [found["dataclass"].best, found["dataclass"].kept[0], found["object"].y, found["max"].values]
-    parts += [found["pair"].left, found["pair"].right, found["fixed"]["y"]]
+    parts += [found["pair"].left, found["pair"].right, found["fixed"]["y"], found["default"]["y"]]
     kinds = [type(value).__name__ for value in found.values()]
     return [kinds, [part.detach().numpy() for part in parts], found["names"] is model.names]
 
@@ -477,7 +478,6 @@ def locked() -> Dataset[Any]:
 
 
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
-    "no convolution": ("layout", lambda: nn.Linear(2, 2), "no torch.nn.Sequential"),
     "TorchScript of images": ("layout", lambda: torch.jit.script(nn.Conv2d(3, 4, 3)), "compiles its model itself"),
     "own compile": ("compile", compiled, "compiles its model itself"),
     "TorchScript": ("compile", lambda: torch.jit.script(small()), "compiles its model itself"),

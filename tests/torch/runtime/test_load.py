@@ -170,17 +170,6 @@ def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: p
         assert any("level safe of the profile sets precision bf16, which changes results" in n for n in notices(caplog))
 
 
-def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = profile(Settings(processes=8, batch_size=64, precision="fp16"), device="cuda")
-    server = dataclasses.replace(machine_type(_inventory()), key="server-64c-512g-h200x8", gpus=("h200",) * 8)
-    path = profiles.write(tmp_path / "server.yaml", dataclasses.replace(made, machine=server))
-    with autotune.load(path) as tuned:
-        assert tuned.settings is None
-    (notice,) = notices(caplog)
-    assert "measured on server-64c-512g-h200x8 and does not fit here" in notice
-    assert "device: profile cuda, here cpu" in notice
-
-
 def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for_this_machine(tmp_path, "bert", quiet(batch_size=32), family="another")
     with autotune.load(target="bert") as tuned:

@@ -13,7 +13,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -23,7 +22,6 @@ from torch.utils.data import (
 
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints, sharing
-from autotune.runtime.loaders import stated_batch, why_not_resized
 from autotune.runtime.served_loaders import PASSES, served
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
@@ -148,22 +146,6 @@ def test_a_loader_that_was_not_compared_keeps_its_workers() -> None:
         session.prepare(known, other)
         assert (known.num_workers, other.num_workers) == (1, 0)
         assert "not the one that was tuned" in dict(session.not_applied)["num_workers"]
-
-
-def test_what_a_loader_states() -> None:
-    known, unknown = (DataLoader(data, num_workers=2) for data in (KnownLength(), Stream()))
-    assert [why_not_resized(known, batch) is None for batch in (5, 6)] == [True, False]
-    assert why_not_resized(unknown, 6) is None
-    batches = BatchSampler(SequentialSampler(Numbers()), 3, False)
-    loaders = DataLoader(Numbers(), 4), DataLoader(Numbers(), batch_sampler=batches)
-    assert [stated_batch(each) for each in loaders] == [4, 3]
-    assert stated_batch(object()) is None
-
-
-def test_a_sampler_that_shares_data_out_itself_is_known() -> None:
-    own = DataLoader(Numbers(), sampler=DistributedSampler(Numbers(), num_replicas=2, rank=0))
-    assert [sharing.divides_itself(own, world) for world in (2, 3)] == [True, False]
-    assert not sharing.divides_itself(DataLoader(Numbers()), 2)
 
 
 def test_batches_move_in_whatever_they_come() -> None:

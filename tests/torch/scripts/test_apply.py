@@ -189,15 +189,6 @@ def test_a_model_that_was_changed_since_is_refused_by_name(begin: Begin) -> None
     assert train(epochs=1)[0] == losses
 
 
-def test_a_changed_model_beside_one_that_was_tuned_is_named(begin: Begin) -> None:
-    applied = begin(precision="bf16")
-    tuned, other = model(), nn.Linear(3, 1)
-    optimizer = SGD([*tuned.parameters(), *other.parameters()], lr=0.1)
-    optimizer.step()
-    assert applied.session.models == [tuned, other]
-    assert dict(applied.session.not_applied) == {"precision": OTHER["models"]}
-
-
 @pytest.mark.parametrize("by_batch", [True, False])
 def test_steps_are_counted_on_request(begin: Begin, by_batch: bool, capsys: pytest.CaptureFixture[str]) -> None:
     losses, _ = train()

@@ -83,10 +83,6 @@ class TestSeen:
         assert hooks.listener.words == words
         assert all(what is model for word, what in hooks.listener.seen if word == "calls")
 
-    def test_an_optimizer_that_is_gone_is_forgotten(self, hooks: Hooks) -> None:
-        SGD([torch.ones(1, requires_grad=True)], lr=0.1)
-        assert hooks.optimizers == []
-
     def test_threads_that_the_script_sets(self, hooks: Hooks) -> None:
         assert hooks.threads is None
         torch.set_num_threads(torch.get_num_threads())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,6 @@ import pytest
 from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import CpuContention
 from tests.doubles.proc import ProcTree, Row
-
-SPIN = "while True: pass"
-LINUX = pytest.mark.skipif(not process_tree.LISTS_CHILDREN, reason="the kernel does not list a process's children")
 
 
 def record(
@@ -69,27 +63,3 @@ def test_a_worker_that_has_ended_stays_our_own(machine: ProcTree) -> None:
     machine.files["/proc/10/task/10/children"] = ""
     record(machine, (100, 0, 0), (20, 40), ended=80)
     assert others.taken() == (0.0, 0.0)
-
-
-MEASURE = """
-import os, time
-from autotune.trial.child.measured_loop import CpuContention
-from tests.doubles.proc import ProcTree, Row
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-others, end = CpuContention(root=os.getpid()), time.process_time() + 0.3
-while time.process_time() < end:
-    pass
-print(others.taken()[0])
-"""
-
-
-@LINUX
-def test_a_busy_process_on_the_same_processor_is_seen() -> None:
-    cpu = min(os.sched_getaffinity(0))
-    other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\n{SPIN}"])
-    try:
-        taken = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
-    finally:
-        other.kill()
-        other.wait()
-    assert float(taken.stdout) > 0.2

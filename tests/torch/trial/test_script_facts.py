@@ -10,13 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-torch = pytest.importorskip("torch")
-
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
-
-from autotune.scripts.hooks import Hooks  # noqa: E402
-from autotune.trial.child.script_facts import (  # noqa: E402
+from autotune.scripts.hooks import Hooks
+from autotune.trial.child.script_facts import (
     OUR_ONE,
     Seen,
     counts_samples,
@@ -24,7 +22,6 @@ from autotune.trial.child.script_facts import (  # noqa: E402
     why_not_several,
 )
 
-pytestmark = pytest.mark.torch
 DATA = TensorDataset(torch.zeros(64, 1))
 
 

@@ -6,10 +6,7 @@ import itertools
 import sys
 from pathlib import Path
 
-import psutil
-import pytest
-
-from benchmarks.in_turns import Finished, in_turns, plain_command
+from benchmarks.in_turns import in_turns
 
 COUNTS = "import sys\nfor number in range(200_000_000):\n    if number == int(sys.argv[1]): print(number); break\n"
 
@@ -24,51 +21,7 @@ def test_processes_take_turns_and_keep_what_they_print(tmp_path: Path) -> None:
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(turns))
 
 
-def test_children_stop_and_end_with_their_process(tmp_path: Path) -> None:
-    starts = (
-        "import subprocess, sys\n"
-        f"subprocess.run([sys.executable, '-c', {COUNTS!r}, '3000000'], check=True)\nprint('over')\n"
-    )
-    first, other = in_turns([[sys.executable, "-c", starts]] * 2, tmp_path, seconds=0.01)
-    assert [first.stdout, other.stdout] == ["3000000\nover\n"] * 2
-
-
 def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
     (found,) = in_turns([[sys.executable, "-c", "while True: pass"]], tmp_path, seconds=0.05, patience=0.2)
     assert found.code is None
     assert found.failure.startswith("not over after")
-
-
-def test_what_a_process_leaves_running_is_killed(tmp_path: Path) -> None:
-    leaves = (
-        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'while True: pass']).pid, flush=True)"
-    )
-    slow = COUNTS.replace("sys.argv[1]", "3_000_000")
-    (found,) = in_turns([[sys.executable, "-c", f"{leaves}\n{slow}"]], tmp_path, seconds=0.01)
-    left = int(found.stdout.split()[0])
-    assert found.code == 0
-    assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
-
-
-def test_each_has_a_copy_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "data.txt").write_text("1", "utf-8")
-    adds = "from pathlib import Path; p = Path('data.txt'); p.write_text(p.read_text() + '2'); print(p.read_text())"
-    assert [each.stdout for each in in_turns([[sys.executable, "-c", adds]] * 2, tmp_path)] == ["12\n"] * 2
-    assert (tmp_path / "data.txt").read_text("utf-8") == "1"
-
-
-def test_only_turns_count() -> None:
-    found = Finished(0, ((10.0, 11.0), (15.0, 17.0)), "", "")
-    assert found.seconds == pytest.approx(3.0)
-    assert found.until(16.0) == pytest.approx(2.0)
-    assert found.until(12.0) == pytest.approx(1.0)
-
-
-def test_torchrun_is_started_by_this_python() -> None:
-    assert plain_command(["torchrun", "--standalone", "a.py"])[1:] == [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "a.py",
-    ]
-    assert plain_command(["a.py", "--x"]) == [sys.executable, "a.py", "--x"]

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-
-import pytest
-
 from autotune.knobs.level import LEVELS
-from benchmarks.grid.file import Grid
 from benchmarks.replay.pipeline import tune
-from benchmarks.replay.world import GridWorld, ModelWorld
+from benchmarks.replay.world import ModelWorld
 from tests.doubles.simulation import machines
-from tests.unit.benchmarks.test_grid import HEADER, OTHER, OWN, trial
 
 WORLD = ModelWorld(machines.conv())
-
-
-class TestGridWorld:
-    def world(self) -> GridWorld:
-        anchors = [trial(OWN, rate) for rate in (90.0, 95.0, 100.0, 105.0, 110.0)]
-        return GridWorld("made up", Grid(HEADER, (*anchors, trial(OTHER, 150.0))))
-
-    def test_draws_scatter_around_the_truth_by_the_recorded_luck(self) -> None:
-        draws = self.world().draws(0)
-        rates = [draws.trial(OTHER).measurement.rate for _ in range(400)]  # type: ignore[attr-defined]
-        assert statistics.mean(rates) == pytest.approx(150.0, rel=0.02)
-        assert min(rates) < 140.0 < 160.0 < max(rates)
 
 
 def test_the_whole_tuner_ends_within_its_budget_and_says_the_truth() -> None:

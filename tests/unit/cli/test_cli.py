@@ -26,18 +26,14 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "."], "not a file"),
         (["tune", "empty.py"], "empty.py: neither a training script, for nothing happens in it, nor a task file"),
         (["tune", "whole.py", "--", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
-        (["tune", "whole.py", "--only", ""], "--only: name at least one knob, such as threads"),
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
         (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
         (["tune", "whole.py", "--train-time", ""], "--train-time '': write a duration"),
-        (["tune", "whole.py", "--train-time", "1e300"], "--train-time '1e300': must be at most 3650d"),
         (["run", "folder"], "folder: is a folder without a __main__.py. Name the script"),
         (["check", "a.yaml", "whole.py", "--budget", "2s"], "--budget 2s is too short: give at least 5s"),
         (["check", "whole.py", "link.yaml"], "the profile comes first: autotune check link.yaml whole.py"),
         (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
-        (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
         (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
-        (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file in it"),
         (["tune", "whole.py", "--profile", "link.yaml"], "it is a symbolic link, and only plain files"),
         (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
         (["init", "whole.py"], "whole.py exists already; name another file"),
@@ -145,13 +141,6 @@ def test_a_script_may_have_an_option_json_of_its_own(say: Say, elsewhere: Path) 
 
 def test_version(say: Say) -> None:
     assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
-
-
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_is_no_error(say: Say, option: str) -> None:
-    said = say(option)
-    assert said.code == 0
-    assert all(name in said.out for name in ("tune", "probe", "run", "show", "validate", "diff", "init", "profiles"))
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}], ids=str)

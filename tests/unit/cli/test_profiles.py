@@ -59,37 +59,6 @@ def test_list_of_nothing_and_of_one(say: Say, foreign: Path, elsewhere: Path) ->
     assert lines[1] == f"{own}/resnet.yaml  resnet on {MACHINE.key}"
 
 
-@pytest.mark.usefixtures("machine")
-def test_match_names_a_folder_that_is_gone(say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_PROFILES", f"{elsewhere}/gone")
-    assert f"AUTOTUNE_PROFILES names {elsewhere}/gone, which is no folder" in say("profiles", "match", "resnet").out
-
-
-def test_match(say: Say, machine: Inventory, elsewhere: Path) -> None:
-    kind = machine_type(machine)
-    said = say("profiles", "match")
-    assert said.code == 4
-    assert "no script names the target" in said.out
-    profiles.write(elsewhere / "profiles" / kind.key / "resnet.yaml", profile(kind))
-    said = say("profiles", "match")
-    assert said.code == 4
-    assert "this machine has profiles for: resnet" in said.out
-    said = say("profiles", "match", "resnet")
-    assert said.code == 0
-    assert said.out.startswith(f"profiles/{kind.key}/resnet.yaml (exact)")
-    said = say("profiles", "match", "resent")
-    assert said.code == 4
-    assert f"no profile fits {kind.key} and resent; did you mean resnet?" in said.out
-
-
-def test_a_level_is_printed_for_a_target(say: Say, foreign: Path, machine: Inventory) -> None:
-    said = say("export", foreign, "--to", "env", "--level", "safe")
-    assert said.code == 0
-    assert said.out.startswith(f"# level safe of {foreign} (resnet): variables of a shell\n")
-    assert "\nexport OMP_NUM_THREADS=8\n" in said.out
-    assert "#   num_workers=2: DataLoader(..., num_workers=2)" in said.out
-
-
 def test_what_does_not_fit_here_is_said(say: Say, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_machine(monkeypatch, inventory(2, 2))
     said = say("export", foreign, "--to", "lightning")

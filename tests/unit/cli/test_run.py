@@ -20,8 +20,7 @@ from autotune.profiles.format import machine_type
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, started_script
 from tests.doubles.profiles import MACHINE, profile
-from tests.doubles.simulation.simulator import inventory
-from tests.unit.cli.conftest import USES_US, Said, Say, profile_of, set_machine
+from tests.unit.cli.conftest import USES_US, Said, Say, profile_of
 
 TWO = Settings(processes=2, threads=4, batch_size=32)
 Dry = Callable[..., Said]
@@ -134,13 +133,6 @@ def test_disabled_starts_the_script_as_it_is(say: Say, monkeypatch: pytest.Monke
     assert said.err == "autotune: the script starts as it is: AUTOTUNE_DISABLE is set\n"
 
 
-@pytest.mark.usefixtures("machine")
-def test_a_profile_of_another_machine_is_named(say: Say, foreign: Path) -> None:
-    said = say("run", "--dry-run", "--profile", foreign, "train.py")
-    assert said.code == 0
-    assert f"the profile was measured on {MACHINE.key}, which is only similar" in said.err
-
-
 def test_dry_run_prints_the_command_and_starts_nothing(say: Say, saved: Path, elsewhere: Path) -> None:
     canary = elsewhere / "canary"
     (elsewhere / "train it.py").write_text(f"open({str(canary)!r}, 'w')")
@@ -181,11 +173,6 @@ def test_torchruns_own_line_for_several_machines_is_started_tuned(
     assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
 
 
-def test_processes_are_bound(dry: Dry) -> None:
-    out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out
-    assert all(each in out for each in ("AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' ", "-m autotune.knobs.binding"))
-
-
 def test_one_script_is_started_without_an_interpreter_in_between(elsewhere: Path, machine: Inventory) -> None:
     saved = written_for_torchrun(Settings(threads=1, batch_size=64, binding="cores"), elsewhere, machine)
     launch = prepare(started_script("train.py", ["--lr", "1"]), StartOptions(profile=saved))
@@ -200,14 +187,6 @@ def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monk
     said = dry(Settings(threads=2, batch_size=64, binding="cores"))
     assert "OMP_NUM_THREADS=8 is kept; the profile would use 2 threads" in said.err
     assert "AUTOTUNE_BINDING='0-7 0-7/0-7' " in said.out
-
-
-def test_notes_of_what_does_not_fit_go_to_stderr(say: Say, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_machine(monkeypatch, inventory(1, 1))
-    said = say("run", "--profile", foreign, "--dry-run", "train.py")
-    assert said.code == 0
-    assert "threads: asked 8, applied 1" in said.err
-    assert "asked" not in said.out
 
 
 def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,14 +301,6 @@ def test_the_profile_of_another_task_or_machine_is_not_checked(
     assert said.code == 2
     assert f"is for resnet on {MACHINE.key}, this is {file[:-3]} on " in said.err
     assert "--force measures it all the same" in said.err
-
-
-@pytest.mark.usefixtures("machine")
-def test_what_is_checked_keeps_its_own_options(say: Say, foreign: Path, elsewhere: Path) -> None:
-    (elsewhere / "other.py").write_text("import torch\nprint(torch.ones(1))\n")
-    said = say("check", foreign, "--budget", "10s", "other.py", "--epochs", "300")
-    assert said.code == 2
-    assert "this is other on " in said.err
 
 
 @pytest.mark.parametrize(("file", "options"), [("resnet.py", []), ("other.py", ["--force"])])

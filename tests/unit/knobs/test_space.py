@@ -149,14 +149,6 @@ def test_what_the_machine_lacks_is_refused(where, settings, reason):
     assert reason in build(where, "safe").why_not(settings)
 
 
-def test_the_users_odd_value_is_one_of_several():
-    baseline = Settings(threads=2, interop_threads=2, batch_size=64, num_workers=1, prefetch_factor=3)
-    space = build(replace(context(inventory(), 64), baseline=baseline), "safe")
-    assert space.values["prefetch_factor"] == (1, 2, 3, 4, 8)
-    steps = {s.prefetch_factor for what, s in space.moves(baseline) if what == "prefetch_factor"}
-    assert steps == {1, 2, 4, 8}
-
-
 def test_a_random_move_is_drawn_from_what_is_offered_only():
     """A knob without another value takes no draws from those that have one."""
     free = build(context(inventory(), 64), "safe")

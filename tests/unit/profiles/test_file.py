@@ -26,28 +26,6 @@ UUID = "GPU-1b2c3d4e-1111-2222-3333-444455556666"
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
-        (b"", "is empty"),
-        (b"- 1\n", "is not a profile"),
-        (b"\xff\xfe" + TEXT.encode("utf-16-le"), "is not UTF-8 text"),
-        (TEXT.replace("resnet", "r\u00e9snet").encode("latin-1"), "is not UTF-8 text (byte "),
-        (b"\x7fELF\0\0", "is not plain YAML"),
-        (os.urandom(2000), "p.yaml: "),
-        (TEXT.encode()[:700], "is missing"),
-        (b"#" * (64 * 1024 + 1), "is larger than 64 KB"),
-    ],
-)
-def test_files_that_are_no_profiles(tmp_path: Path, raw: bytes, words: str) -> None:
-    path = tmp_path / "p.yaml"
-    path.write_bytes(raw)
-    with pytest.raises(ProfileError) as caught:
-        file.read(path)
-    assert words in str(caught.value)
-    assert str(path) in str(caught.value)
-
-
 def test_things_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, words in (

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -8,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.decoding import as_data, build
 from autotune.probes.facts import CpuBudget, Inventory
-from autotune.profiles.format import MEMORY_GIB, MachineType, gpu_slug, machine_type, memory_class, slug
+from autotune.profiles.format import MEMORY_GIB, gpu_slug, machine_type, memory_class, slug
 from tests.doubles.simulation.simulator import GIB, inventory
 
 
@@ -62,17 +60,6 @@ def test_the_budget_counts_and_not_the_hardware() -> None:
 @given(st.sampled_from(MEMORY_GIB[:30]), st.floats(0.87, 1.13))
 def test_a_usual_size_less_some_per_cent_is_that_size(gib: float, share: float) -> None:
     assert memory_class(int(gib * share * GIB)) == gib
-
-
-def test_a_file_has_key_and_facts() -> None:
-    found = replace(machine_type(named(inventory(gpus=1), "NVIDIA H200")), gpu_links=("nvlink",))
-    data = as_data(found)
-    assert json.loads(json.dumps(data)) == data
-    assert list(data) == ["key", "facts"]
-    assert data["facts"]["gpus"] == ["h200"]
-    assert set(data["facts"]) == {name for name in vars(found) if name != "key"}
-    assert build(MachineType, data) == found
-    assert not set(as_data(machine_type(inventory()))["facts"]) & {"gpu_gib", "gpu_links"}
 
 
 @given(st.text())

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import ProfileError
 from autotune.profiles import file, registry
 from autotune.profiles.format import MachineType
 from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR
@@ -127,16 +126,6 @@ def test_looking_in_strange_places_finds_nothing(tmp_path: Path) -> None:
     ]
     assert find(here(), roots) is None
     assert [Registry(root).names() for root in roots] == [["a/resnet.yaml"], [], [], [], [], []]
-
-
-def test_writing_and_reading(tmp_path: Path) -> None:
-    one = Registry(tmp_path / "shared")
-    name = f"{MACHINE.key}/resnet.yaml"
-    assert (one.read(name), one.names()) == (None, [])
-    one.write(name, "text")
-    assert (one.read(name), one.names()) == (b"text", [name])
-    with pytest.raises(ProfileError, match="cannot be read"):
-        Registry(tmp_path).read("shared")
 
 
 def test_links_that_lead_out_of_a_registry_are_not_followed(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ import pytest
 pytest.importorskip("plotly", reason="the extra [report] is not installed")
 
 from autotune.profiles.format import Written
-from autotune.report.page import FONT, html, levels
+from autotune.report.page import html
 from autotune.search.history import History
 from autotune.stats.proof import Round
-from tests.doubles import results
 from tests.doubles.proven_profile import profile
 from tests.doubles.results import OWN, WORKERS, tried
 
@@ -77,15 +76,6 @@ def test_the_scripts_own_name_stands_in_apply() -> None:
     script = replace(found, target=replace(found.target, script="batches"))
     assert "p.yaml fit.py --lr 1</pre>" in html(script, History(), Path("p.yaml"), "fit.py --lr 1")
     assert f"p.yaml {found.target.name}.py</pre>" in html(script, History(), Path("p.yaml"))
-
-
-def test_ratios_have_a_logarithmic_axis_and_repeated_levels_one_row() -> None:
-    found = results.profile()
-    found = replace(found, levels={**found.levels, "max": found.levels["amp"]})
-    figure = levels(found)
-    assert figure.layout.xaxis.type == "log"
-    assert figure.data[0].y == ("safe", "amp, max")
-    assert figure.layout.font.family == FONT
 
 
 def test_words_of_the_user_are_no_markup(page: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from autotune.knobs.knob import LESS, MORE, Knob
-from autotune.knobs.settings import BY_NAME, KNOBS, Settings
+from autotune.knobs.settings import KNOBS
 from autotune.profiles.format import NO_LEVEL, Profile
 from autotune.report import result
-from autotune.report.result import CANNOT_TELL, NO_GAIN, OWN_SCRIPT, changed, gains, recommended, verdict, whole_run
+from autotune.report.result import CANNOT_TELL, NO_GAIN, OWN_SCRIPT, gains, recommended, verdict, whole_run
 from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import Proof
 from autotune.stats.whole_run import WholeRun
@@ -41,20 +41,6 @@ def test_the_wording(name: str) -> None:
     assert found + "\n" == (GOLDEN / f"{name}.txt").read_text("utf-8")
     lines = found.splitlines()
     assert (len(lines) <= 40, max(map(len, lines)) <= 80) == (True, True)
-
-
-def test_the_figures_are_the_profiles() -> None:
-    profile = records.profile()
-    found = text(profile)
-    for name, level in profile.levels.items():
-        line = next(line for line in found.splitlines() if re.match(rf"[ *] {name} ", line))
-        gain, low, high, confidence, rounds, rate = map(float, re.findall(r"\d+(?:\.\d+)?", line))
-        proof = level.speedup
-        assert (gain, low, high) == (round(proof.value, 2), round(proof.low, 2), round(proof.high, 2))
-        assert (confidence, rounds, rate) == (proof.confidence * 100, proof.rounds, round(level.rate))
-        assert line.startswith("*") == (name == profile.recommended)
-    assert f"{round(profile.baseline_rate)} samples/s with 1 x 8 threads, 0 workers, batch 64, fp32" in found
-    assert "31 trials, 1 min 12 s" in found
 
 
 def test_others_are_named_first_by_name_on_the_users_own_terminal() -> None:
@@ -163,13 +149,6 @@ def test_bound_processes_need_autotune_run() -> None:
     assert "torchrun" not in shown
 
 
-def test_equal_reasons_are_told_once() -> None:
-    pairs = [("backend nccl", "no GPU"), ("precision tf32", "no GPU"), ("backend nccl", "no GPU"), ("compile", "slow")]
-    assert result.groups(pairs) == ["backend nccl, precision tf32: no GPU", "compile: slow"]
-    rest = "and 2 more reasons (autotune show)"
-    assert result.groups([("a", str(k)) for k in range(5)], most=3) == ["a: 0", "a: 1", "a: 2", rest]
-
-
 def test_a_wide_gain_is_at_least_its_lower_end() -> None:
     wide = replace(records.profile().levels["safe"], speedup=Proof(3.03, 1.43, 6.43, 0.95, 9), note="about 40 s more")
     profile = records.profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), wide))
@@ -181,23 +160,6 @@ def test_every_move_has_a_short_reason(knob: Knob) -> None:
     moves = (MORE, LESS) if knob.ordinal else knob.kind.values
     assert all(0 < len(knob.why[value]) <= 40 for value in moves)
     assert set(knob.why) - {None} == set(moves)
-
-
-@pytest.mark.parametrize(("before", "after", "move"), [(0, 4, MORE), (4, 0, LESS)])
-def test_the_direction_counts(before: int, after: int, move: str) -> None:
-    workers = BY_NAME["num_workers"]
-    assert workers.reason(before, after) == workers.why[move]
-
-
-def test_changes_come_in_the_order_of_the_table() -> None:
-    moved = changed(Settings(processes=2, threads=4, num_workers=1), Settings(threads=8))
-    assert [row[0] for row in moved] == ["processes", "threads", "backend", "num_workers", "prefetch_factor"]
-
-
-def test_the_batch_of_several_processes_is_that_of_each() -> None:
-    """Seen: ``batch_size 64 -> 32`` at amp, which keeps the global batch."""
-    assert "batch per process" in text(records.crowded())
-    assert "batch_size" not in text(records.crowded())
 
 
 def test_what_trials_held_is_told_once_for_equal_settings() -> None:

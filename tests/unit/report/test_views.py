@@ -11,7 +11,6 @@ from autotune.knobs.settings import KNOB_NAMES
 from autotune.probes.facts import Gpu
 from autotune.report import formatting, machine
 from autotune.report import profile as views
-from autotune.stats.proof import IDENTITY, Proof
 from tests.doubles import results as records
 
 
@@ -77,18 +76,6 @@ def test_diff_of_two_machines_warns_and_names_facts() -> None:
     assert "machine.facts.gpus none h200" in shown
     assert "levels.safe.speedup.value 1.62" in shown
     assert "rates do not compare" in shown
-
-
-@pytest.mark.parametrize(
-    ("proof", "words"),
-    [
-        (Proof(1.62, 1.55, 1.7, 0.95, 12), "1.62x (1.55 to 1.70, 95 % confidence, 12 rounds)"),
-        (Proof(1.62, 0.0, math.inf, 0.95, 3), "1.62x (too few rounds for an interval: 3)"),
-        (IDENTITY, "not measured"),
-    ],
-)
-def test_intervals(proof: Proof, words: str) -> None:
-    assert formatting.interval(proof) == words
 
 
 @pytest.mark.parametrize(

@@ -37,23 +37,6 @@ def test_parts_make_up_the_batch_with_weights_that_average_to_one(
     assert sum(part.share * len(part.samples) for part in parts) == pytest.approx(samples)
 
 
-@pytest.mark.parametrize(
-    ("samples", "batch", "world", "sizes"),
-    [
-        (64, 64, 2, [32, 32]),
-        (50, 50, 4, [13, 13, 12, 12]),
-        (2, 64, 2, [2, 2]),  # a ragged last batch goes whole to everybody: BatchNorm cannot normalise over one sample
-        (63, 64, 2, [32, 31]),
-        (9, 64, 8, [5, 4, 5, 4, 5, 4, 5, 4]),
-        (3, 6, 3, [3, 3, 3]),
-    ],
-)
-def test_ragged_batches_leave_nobody_with_a_single_sample(
-    samples: int, batch: int, world: int, sizes: list[int]
-) -> None:
-    assert [len(shard(range(samples), world, rank, batch).samples) for rank in range(world)] == sizes
-
-
 def test_the_current_part_is_that_of_the_loader_that_is_read() -> None:
     class Reader:
         """A pass over a loader."""

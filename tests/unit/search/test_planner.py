@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
@@ -19,7 +17,7 @@ from autotune.knobs.space import Space, build
 from autotune.search import planner
 from autotune.search.history import Trial
 from autotune.search.planner import SMALL, Forbidden, Proposal, Search, candidates, combinations, rank
-from autotune.search.sampler import distributions, nearest, parameters, searches_of, settings_of
+from autotune.search.sampler import searches_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from tests.doubles.simulation import machines
@@ -127,15 +125,6 @@ class TestContract:
         space = machines.conv().space()
         failed = Trial(space.context.baseline, OutOfMemory(reason="host memory ran out"), "safe")
         assert begun(space, history=[failed]).ask() is None
-
-
-@pytest.mark.parametrize("level", ["safe", "max"])
-def test_feasible_settings_are_what_their_parameters_suggest(level: str) -> None:
-    space = machines.images().space(level)
-    for settings in itertools.islice(nearest(space, space.context.baseline), 200):
-        study = optuna.create_study()
-        study.enqueue_trial(parameters(settings, distributions(space)))
-        assert settings_of(study.ask(), space) == settings
 
 
 def test_what_is_not_measured_is_told_with_its_value_and_reason() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-import optuna
 import pytest
 from hypothesis import given
 from optuna.storages import InMemoryStorage
@@ -61,15 +60,6 @@ def test_long_details_keep_their_end() -> None:
     kept = study.trials()[0].outcome.detail
     assert len(kept) == 2000
     assert kept.endswith("the end")
-
-
-def test_failures_are_infeasible_values_not_failed_trials() -> None:
-    study = Study(InMemoryStorage())
-    study.record(Trial(OWN, OutOfMemory("device memory ran out"), "max", "baseline"))
-    (trial,) = study.optuna.trials
-    assert (trial.state, trial.value) == (optuna.trial.TrialState.COMPLETE, 0.0)
-    assert (trial.user_attrs["kind"], trial.user_attrs["reason"]) == ("out-of-memory", "device memory ran out")
-    assert (trial.user_attrs["level"], trial.user_attrs["stage"]) == ("max", "baseline")
 
 
 def test_a_trial_that_another_program_left_running_is_closed(tmp_path: Path) -> None:

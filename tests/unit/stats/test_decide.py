@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
 from autotune.stats.decide import LevelVerdict, Reason, decide, still_open
-from autotune.stats.proof import BASELINE, IDENTITY, Round, compare
+from autotune.stats.proof import BASELINE, Round, compare
 
 OWN = Settings(threads=2, batch_size=32)
 SAFE = OWN.but(num_workers=2)
@@ -64,13 +64,6 @@ class TestAccepting:
 
 
 class TestCarrying:
-    def test_the_baseline_is_kept_with_its_rate_and_identity(self) -> None:
-        results = decide(OWN, 123.0, {}, [])
-        for level in LEVELS:
-            result = results[level]
-            assert (result.settings, result.rate, result.speedup, result.proven) == (OWN, 123.0, IDENTITY, False)
-            assert result.reason is Reason.SAME
-
     def test_the_same_settings_again_are_the_level_below(self) -> None:
         results = decide(OWN, 100.0, {"safe": SAFE, "amp": SAFE}, proof_rounds(baseline=1, safe=1.3, amp=9.0))
         assert results["amp"].settings == SAFE

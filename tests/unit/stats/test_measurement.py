@@ -57,13 +57,6 @@ class TestStandardError:
     def test_is_infinite_where_nothing_can_be_said(self, rates: list[float]) -> None:
         assert log_standard_error(rates) == math.inf
 
-    def test_is_widened_for_positive_lag_one(self) -> None:
-        logs = [0.1, 0.1, 0.1, -0.1, -0.1, -0.1]
-        total = sum(value**2 for value in logs)
-        lag1 = 0.5  # (4 - 1 + 0) products of 0.01 over 6
-        wide = math.sqrt(total / 5 / 6 * (1 + lag1) / (1 - lag1))
-        assert log_standard_error([math.exp(value) for value in logs]) == pytest.approx(wide)
-
     def test_covers_the_truth_of_correlated_noise(self) -> None:
         """Blocks with lag-1 correlation 0.5: ignoring it would claim errors a good third too small."""
         draw, spreads, claims = random.Random(1), [], []
@@ -95,11 +88,6 @@ class TestSteady:
     )
     def test_once_six_blocks_agree(self, paces: list[float], steady: bool) -> None:
         assert is_steady(paces) is steady
-
-    def test_of_10_5_2_1_1_only_once_the_ones_fill_the_window(self) -> None:
-        paces = [10.0, 5.0, 2.0] + [1.0] * 12
-        first = next(n for n in range(1, len(paces) + 1) if is_steady(paces[:n]))
-        assert first == 9, "three blocks of warm-up must have left the window"
 
 
 @given(st.lists(BLOCKS, max_size=5), st.integers(0, 9), st.floats(0, 1))

@@ -46,6 +46,9 @@ GOOD = TrialReport(measurement=MEASURED, losses=(1.0, 0.9, 0.8))
 KILLED = "DataLoader worker (pid 7) is killed by signal: Killed."
 GONE = "DataLoader worker (pid(s) 7, 8) exited unexpectedly"
 WORKER_KILLED = "the kernel killed a loader worker: memory limit reached"
+BY_ITSELF = "the process ended by itself with exit code {} before the trial was over"
+KERNEL = "the kernel killed the process: memory limit reached"
+NAN = WrongNumbers("the loss became NaN or infinite")
 LOST_PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
 
 
@@ -72,18 +75,10 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
         ended(raised("KeyboardInterrupt", ""), 1),
         Crashed("KeyboardInterrupt: no message", "Traceback"),
     ),
-    ("ended at 0", ended(None), Crashed("the process ended by itself with exit code 0 before the trial was over", "")),
-    (
-        "ended at 5",
-        ended(None, 5),
-        Crashed("the process ended by itself with exit code 5 before the trial was over", ""),
-    ),
+    ("ended at 0", ended(None), Crashed(BY_ITSELF.format(0), "")),
+    ("ended at 5", ended(None, 5), Crashed(BY_ITSELF.format(5), "")),
     ("segfault", ended(None, -signal.SIGSEGV, log="core"), Crashed("ended by SIGSEGV", "core")),
-    (
-        "killed, counter risen",
-        ended(None, -9, oom_kills=1, log="tail"),
-        OutOfMemory("the kernel killed the process: memory limit reached", "tail", where="host"),
-    ),
+    ("killed, counter risen", ended(None, -9, oom_kills=1, log="tail"), OutOfMemory(KERNEL, "tail", where="host")),
     ("killed, counter unchanged", ended(None, -9, oom_kills=0), Crashed("killed by SIGKILL from outside", "")),
     ("killed, no counter", ended(None, -9, oom_kills=None), Crashed("killed by SIGKILL from outside", "")),
     ("bus error", ended(None, -signal.SIGBUS), OutOfMemory(SHM_FULL, "", where="shm")),
@@ -109,18 +104,10 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
         ended(TrialReport(measurement=MEASURED, not_applied=(("threads", "asked 4, 2 are in force"), ("x", "y")))),
         NotApplied("threads: asked 4, 2 are in force", knob="threads"),
     ),
-    ("NaN within", ended(replace(GOOD, finite=False)), WrongNumbers("the loss became NaN or infinite")),
-    (
-        "NaN at the start",
-        ended(replace(GOOD, losses=(1.0, float("nan")))),
-        WrongNumbers("the loss became NaN or infinite"),
-    ),
-    ("infinite", ended(replace(GOOD, losses=(float("inf"),))), WrongNumbers("the loss became NaN or infinite")),
-    (
-        "one rank reported, another was killed",
-        ended(GOOD, 0, -9, oom_kills=2),
-        OutOfMemory("the kernel killed the process: memory limit reached", "", where="host"),
-    ),
+    ("NaN within", ended(replace(GOOD, finite=False)), NAN),
+    ("NaN at the start", ended(replace(GOOD, losses=(1.0, float("nan")))), NAN),
+    ("infinite", ended(replace(GOOD, losses=(float("inf"),))), NAN),
+    ("one rank reported, another was killed", ended(GOOD, 0, -9, oom_kills=2), OutOfMemory(KERNEL, "", where="host")),
     ("a rank hears of a segfault", ended(raised("RuntimeError", LOST_PEER), -11, 1), Crashed("ended by SIGSEGV", "")),
     (
         "the network itself failed",

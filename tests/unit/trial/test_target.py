@@ -110,13 +110,6 @@ class TestRefused:
         assert REQUIRED[missing] in message
         assert not any(lines in message for name, lines in REQUIRED.items() if name != missing)
 
-    @pytest.mark.parametrize("text", ["", "print('a script')", "def main():\n def build_model(): ..."])
-    def test_another_kind_of_file_is_told_what_a_task_file_is(self, tmp_path: Path, text: str) -> None:
-        message = refused(tmp_path, text)
-        assert "nor a task file" in message
-        assert "autotune init" in message
-        assert all(lines in message for lines in REQUIRED.values())
-
     @pytest.mark.parametrize(
         ("text", "name", "line", "count"),
         [
@@ -181,13 +174,6 @@ def test_a_script_keeps_its_arguments_to_the_letter(elsewhere: Path) -> None:
     assert found.name == "train"
 
 
-def test_a_task_file_takes_no_arguments() -> None:
-    Path("model.py").write_text(WHOLE)
-    assert recognise_target("model.py") == TaskFile(Path("model.py").resolve())
-    with pytest.raises(UsageError, match="takes no arguments: --epochs 3"):
-        recognise_target("model.py", ["--epochs", "3"])
-
-
 @pytest.mark.parametrize(
     ("file", "module", "name"),
     [("pack/train.py", "pack.train", "train"), ("pack/__main__.py", "pack", "pack"), ("tool.py", "tool", "tool")],
@@ -205,5 +191,3 @@ def test_what_is_not_there_is_said() -> None:
         recognise_target("nowhere.train", module=True)
     with pytest.raises(UsageError, match=r"nowhere.py: no such script"):
         started_script("nowhere.py", [])
-    with pytest.raises(UsageError, match="no such file"):
-        recognise_target("nowhere.py")

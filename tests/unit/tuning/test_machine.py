@@ -87,13 +87,6 @@ def test_where_the_kernel_does_not_count_those_seen_alive_do(tmp_path: Path) -> 
     assert found.load(2).taken == pytest.approx(0.5)
 
 
-def test_little_and_elsewhere_are_not_named(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, Row(20), Row(30, cpus="2-3"))
-    found = machine.neighbours()
-    machine.at(10.0, 0.9, Row(20, seconds=0.9), Row(30, seconds=10.0, cpus="2-3"))
-    assert found.load(2) == Load(pytest.approx(0.09), 0.0, (), 2)
-
-
 @pytest.mark.parametrize(
     ("busy_until", "most", "waited"), [(0.0, 600.0, 5.0), (12.0, 600.0, 20.0), (900.0, 18.0, 18.0)]
 )

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.stats.proof import ANALYSES, BASELINE, Round, compare
 from autotune.tuning.proof import prove, seconds_to_decide, without_least_promising
-from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_replicate
+from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS
 from autotune.tuning.state import RunState
 from tests.doubles.fake_bench import FakeBench, speeds
 from tests.unit.tuning.test_race import EXACT, FOUND, LOW, OWN, searched
@@ -75,18 +75,6 @@ class TestRounds:
         prove(state)
         first = [turn for turn in state.rounds if turn.replicate == 1]
         assert least <= len(first) <= most
-
-    def test_the_first_analysis_goes_before_long_replicates(self) -> None:
-        bench = FakeBench(speeds({FOUND[0]: 1.5}), noise=(0.0, 0.0, 0.1))
-        state = searched(bench, {FOUND[0]: 1500.0}, budget=12.0)
-        state.chosen = {"safe": FOUND[0]}
-        state.race_rounds = [Round(0, {"a": rate, "b": 1.0}) for rate in (1.5, 0.5, 1.0)]
-        assert rounds_per_replicate(state) == MOST_ROUNDS
-        prove(state)
-        rounds = [sum(turn.replicate == g for turn in state.rounds) for g in range(1, min(ANALYSES) + 1)]
-        assert min(rounds) >= 1
-        assert rounds[0] < MOST_ROUNDS
-        assert bench.now <= state.schedule.deadline
 
     def test_slow_steps_take_one(self) -> None:
         slow = OWN.but(batch_size=2048)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.tuning.race import RUNGS, best_of_levels, race
+from autotune.tuning.race import RUNGS, race
 from autotune.tuning.state import RunState
 from tests.doubles.fake_bench import FakeBench, completed, listed, make, speeds
 
@@ -34,15 +34,3 @@ class TestRace:
         bench = FakeBench(speeds(dict.fromkeys(LOW, 1.5)), noise=EXACT)
         race(searched(bench, {}), {"safe": FOUND[:2], "amp": [FOUND[0], LOW[0]]})
         assert len(bench.contests[0]) == 1 + 3
-
-    def test_a_level_no_faster_than_the_one_below_is_left_out(self) -> None:
-        bench = FakeBench(speeds({FOUND[0]: 1.5, LOW[0]: 1.2}), noise=EXACT)
-        trials = {FOUND[0]: 1200.0, FOUND[1]: 1190.0, LOW[0]: 1300.0}
-        state = searched(bench, trials)
-        assert set(best_of_levels(state, {"safe": FOUND[:2], "amp": LOW[:1]}, state.estimate)) == {"safe", "amp"}
-        assert race(state, {"safe": FOUND[:2], "amp": LOW[:1]}) == {"safe": FOUND[0]}
-
-    def test_a_level_no_faster_than_the_baseline_is_left_out(self) -> None:
-        bench = FakeBench(speeds({FOUND[0]: 0.98, LOW[0]: 1.2}), noise=EXACT)
-        state = searched(bench, {FOUND[0]: 1010.0, FOUND[1]: 1005.0, LOW[0]: 1300.0})
-        assert race(state, {"safe": FOUND[:1], "amp": LOW[:2]}) == {"amp": LOW[0]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,6 @@ from autotune.errors import Interrupted
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.report.live import RunProgress
 from autotune.search.history import Trial
 from autotune.search.planner import rank
 from autotune.stats.decide import Reason
@@ -312,30 +310,3 @@ class TestInterruption:
     def test_before_anything_was_measured_is_the_baseline(self) -> None:
         result = partial_answers(empty(), ("safe",))["safe"]
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
-
-
-class TestEvents:
-    def test_progress_is_told_in_the_views_own_words(self) -> None:
-        progress = RunProgress(stage="", baseline=OWN, unit="samples", budget=60.0)
-        stages = []
-
-        def observe(**changes: Any) -> None:
-            nonlocal progress
-            progress = replace(progress, **changes)
-            stages.append(progress.stage)
-
-        bench = FakeBench(
-            speeds({FAST: 1.5, FASTER: 1.5}),
-            noise=STILL,
-            fate=lambda chosen: Crashed("SIGSEGV") if chosen == LOW else None,
-        )
-        run(make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe))
-        assert list(dict.fromkeys(stages)) == [
-            "searching: safe",
-            "race between candidates",
-            "comparing first steps",
-            "proof",
-        ]
-        assert (progress.trials, progress.failures, progress.last_failure) == (5, 1, "SIGSEGV")
-        assert progress.best in (FAST, FASTER)
-        assert progress.rounds == {BASELINE: NARROW * ROUNDS, "safe": NARROW * ROUNDS}

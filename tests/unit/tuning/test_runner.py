@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from autotune.errors import Interrupted
 from autotune.knobs.settings import Settings
-from autotune.probes.facts import Allocator
 from autotune.trial.paths import StudyPaths
 from autotune.tuning.runner import interrupt_on_signals, start_environment
 from tests.doubles.simulation.simulator import inventory
@@ -45,25 +43,6 @@ class TestEnvironment:
         monkeypatch.setenv("OMP_WAIT_POLICY", "active")
         found = start_environment(MACHINE, StudyPaths(tmp_path), passive)
         assert found["OMP_WAIT_POLICY"] == "active", "as training will find it"
-
-    @pytest.mark.parametrize(
-        ("own", "allocator", "preload"),
-        [
-            ("/mine.so", "default", "/mine.so"),
-            ("/mine.so", "tcmalloc", f"/mine.so:{TCMALLOC}"),
-            ("/usr/lib/libjemalloc.so.2", "tcmalloc", "/usr/lib/libjemalloc.so.2"),
-        ],
-    )
-    def test_libraries_are_preloaded_as_training_will_have_them(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str | None, allocator: str, preload: str | None
-    ) -> None:
-        """An allocator that the user preloads stays: a trial of another one is no figure of it."""
-        monkeypatch.delenv("LD_PRELOAD", raising=False)
-        if own is not None:
-            monkeypatch.setenv("LD_PRELOAD", own)
-        here = replace(MACHINE, software=replace(MACHINE.software, allocators=(Allocator("tcmalloc", TCMALLOC),)))
-        found = start_environment(here, StudyPaths(tmp_path), Settings(allocator=allocator))
-        assert found.get("LD_PRELOAD") == preload
 
 
 class TestSignals:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from autotune.knobs.settings import Settings
@@ -12,8 +10,7 @@ from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
 from autotune.tuning import schedule
 from autotune.tuning.proof import run_replicate
-from autotune.tuning.schedule import MOST_GAIN
-from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule, items_per_sample
+from autotune.tuning.state import RunState, Schedule, items_per_sample
 from tests.doubles.fake_bench import FakeBench, empty, make
 
 OWN = Settings(threads=2, batch_size=64)
@@ -48,28 +45,6 @@ class TestDeadline:
     def test_the_baseline_may_take_a_share_of_the_budget(self, budget: float, patience: float) -> None:
         assert Schedule(Clock(), 100.0, budget).patience == patience
 
-    def test_shares_of_the_searching_time(self) -> None:
-        clock = Clock()
-        made = Schedule(clock, 100.0, 100.0 + FINISH_SECONDS)
-        clock.now = 120.0
-        assert made.search_share(kept_back=60.0) == pytest.approx(20 / 40)
-        assert made.search_share(kept_back=60.0, ahead=10.0) == pytest.approx(30 / 40)
-        assert made.search_share(kept_back=100.0) == math.inf, "all time belongs to race and proof"
-
-
-class TestEstimates:
-    def test_a_trial_that_was_disturbed_is_bounded_by_the_best(self) -> None:
-        state = known(trial(FAST, 640.0), trial(SLOW, 1.0))
-        assert schedule.step_seconds(state, SLOW) == pytest.approx(MOST_GAIN * 64 / 640, rel=0.01)
-
-    def test_starting_is_corrected_by_what_the_last_replicate_took(self) -> None:
-        state = known()
-        expected = schedule.starting_seconds(state, [OWN, OWN])
-        assert expected == pytest.approx(2 * (0.5 + schedule.WARMUP_SECONDS))
-        before = schedule.replicate_seconds(state, [OWN, OWN])
-        state.slowness = 3.0
-        assert schedule.replicate_seconds(state, [OWN, OWN]) == pytest.approx(before + 2 * expected)
-
 
 class TestBesideOthers:
     @pytest.mark.parametrize(("cpu_wait", "long"), [(0.05, False), (0.3, True)])
@@ -89,15 +64,6 @@ class TestBesideOthers:
             run_replicate(state, 1, {"baseline": state.baseline}, 2)
         short, long = schedule.BLOCK_SECONDS, schedule.LONG_BLOCK_SECONDS
         assert bench.blocks == [short, short, long, long, short, short]
-
-
-class TestProof:
-    def test_no_round_fits_after_the_deadline(self) -> None:
-        clock, state = Clock(), known()
-        state.schedule = Schedule(clock, 100.0, 60.0)
-        assert schedule.rounds_that_fit(state, {"baseline": OWN, "safe": FAST}) >= schedule.ROUNDS
-        clock.now = 158.5
-        assert schedule.rounds_that_fit(state, {"baseline": OWN, "safe": FAST}) == 0
 
 
 def test_repeats_are_averaged_and_failures_keep_the_estimate() -> None:

@@ -330,11 +330,6 @@ def test_names_are_those_exported() -> None:
     assert inspect.unwrap(autotune.tune) is run.tune
 
 
-def test_others_are_attribute_errors() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'tuna'"):
-        autotune.tuna  # noqa: B018
-
-
 def test_tune_passes_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[Any] = []
     found = SimpleNamespace(profile="found")
