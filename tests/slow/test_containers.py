@@ -17,6 +17,7 @@ BIG_BATCHES = (  # 256 KiB a sample: 8 MiB a batch
     .replace("torch.randn(2048, 32,", "torch.randn(256, 65536,")
     .replace("nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)", "nn.Linear(65536, 10)")
 )
+FEW = "--only processes --only num_workers --fix prefetch_factor=2"
 
 
 @pytest.fixture
@@ -35,6 +36,14 @@ def tuned(folder: Path, options: str, prefix: tuple[str, ...]) -> Finished:
 def every_settings(done: Finished) -> Iterator[dict]:
     for level in done.profile["levels"].values():
         yield level["settings"]
+
+
+def test_one_cpu(folder: Path) -> None:
+    done = tuned(folder, FEW, ("taskset", "-c", str(min(os.sched_getaffinity(0)))))
+    assert "affinity mask" in done.err
+    for settings in every_settings(done):
+        assert (settings["processes"], settings["threads"]) == (1, 1)
+        assert settings["num_workers"] <= 1
 
 
 def test_a_tiny_shared_memory(folder: Path) -> None:
