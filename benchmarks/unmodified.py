@@ -1,6 +1,6 @@
 """Unmodified scripts: is what `autotune tune` claims what the run gains, and is `autotune run` ever slower?
 
-    python -m benchmarks.unmodified [--only NAME ...] [--pairs 3] [--budget 60s] [--rehearse]
+    python -m benchmarks.unmodified [--only NAME ...] [--pairs 3] [--budget 60s] [--idle-thread] [--rehearse]
 
 Each script of `benchmarks/scripts` is tuned from the shell; then two whole processes, as its user starts it and under
 ``autotune run``, run in turns of a second (`in_turns`). Ratios are plain over tuned, so above 1 is a gain: geometric
@@ -8,6 +8,9 @@ mean and Student's 95 % interval over the pairs. The script itself says when its
 compared, since a median hides stalls of the loader; the first five steps do not count. Only the time of a process's own
 turns counts. What ``run`` added at the start is the difference of the medians from the launch to the end of the fifth
 step.
+
+With ``--idle-thread`` each script starts a thread that does nothing, before it trains: settings then change inside a
+running training, and claims of that are compared with whole runs.
 
 A run that is known to be too short to gain starts as it is: its claim is then of a longer one.
 
@@ -21,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -284,10 +288,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--budget", help="of each tuning run, such as 60s; by default what the tuner gives itself")
+    parser.add_argument("--idle-thread", action="store_true")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
+    if arguments.idle_thread:
+        os.environ["IDLE_THREAD"] = "1"
     chosen = [script for script in SCRIPTS if script.name in arguments.only]
     name = "unmodified" if len(chosen) == len(SCRIPTS) else f"unmodified-{'-'.join(each.name for each in chosen)}"
+    name += "-idle-thread" * arguments.idle_thread
     rows: list[Row] = []
     runs: dict[str, list[tuple[Run, Run]]] = {}
     for script in chosen:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
+
+if "IDLE_THREAD" in os.environ:  # as a logger has one: the process cannot be forked any more
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 class StepTimes:
