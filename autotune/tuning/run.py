@@ -20,13 +20,14 @@ from autotune.knobs.space import Space
 from autotune.knobs.stated import baseline_settings, check_fixed_for
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes import software
+from autotune.probes.cpu_time import QUIET, Load, Neighbours
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import first_measured
-from autotune.stats.load import QUIET, Load, undisturbed
+from autotune.stats.decide import undisturbed
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.judge import check_memory
 from autotune.trial.parent.runner import Runner
@@ -36,7 +37,7 @@ from autotune.tuning import notes
 from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore
-from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
+from autotune.tuning.machine import same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import best_of_levels, race, ranked_candidates
