@@ -224,7 +224,7 @@ def _run_phases(job: _Job) -> Result:
     except (Interrupted, LaunchError) as early:
         ended = early
     job.study.keep_rounds(state.rounds)
-    return _result(job, job.context, comparison, ended)
+    return _result(job, comparison, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -395,13 +395,13 @@ def _screened(job: _Job, comparison: Comparison, context: Context) -> TaskFacts:
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 
-def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrupted | LaunchError | None) -> Result:
+def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError | None) -> Result:
     """Write the profile of a run that is over, or that ``ended`` early.
 
     Raises:
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
     """
-    state, load = job.state, job.load()
+    state, context, load = job.state, job.context, job.load()
     state.rounds, slower = undisturbed(state.rounds)
     no_fork = state.bench.no_fork_reason
     warnings = (
