@@ -106,7 +106,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 @profiles_app.command("list")
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
-    from autotune.profiles.file import read
+    from autotune.profiles.file import parse
     from autotune.profiles.places import places, target_of
     from autotune.profiles.registry import Registry
     from autotune.report import profile as words
@@ -121,7 +121,8 @@ def list_profiles(as_json: JsonOption = False) -> None:
         for name in names:
             own = {"source": there.source(name), "target": target_of(name)}
             try:
-                found = None if there.url else read(there.path(name))  # files at URLs are not read
+                content = None if there.url else there.read(name)  # files at URLs are not read
+                found = parse(content, own["source"]) if content is not None else None
                 lines.append(f"{own['source']}  {words.listed(found) if found else own['target']}")
                 data.append(own | ({"target": found.target.name, "key": found.key} if found else {}))
             except ProfileError as error:
@@ -219,9 +220,7 @@ def pull(
     from autotune.report import profile as words
 
     if what and places.is_url(what):
-        shown, content = registry.shown(what), registry.read_url(what)
-        if content is None:
-            raise UsageError(f"{shown}: no such file")
+        shown, content = registry.shown(what), registry.read_named(what)
     else:
         best = _best(what, source)
         shown, content = best.source, best.content

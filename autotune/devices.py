@@ -24,7 +24,6 @@ class Device:
         update_seconds: of the optimizer per parameter.
         precision_gain: usual gain in log rate of the precisions that may be faster than fp32.
         compile_gain: the same of modes of torch.compile, in the order in which they are tried.
-        rows, copied: rows of a matrix product, and bytes of a copy, that measure its rates.
     """
 
     type: str
@@ -35,8 +34,6 @@ class Device:
     update_seconds: float = 2e-11
     precision_gain: Mapping[str, float] = field(default_factory=lambda: {"bf16": 0.1}, hash=False)
     compile_gain: Mapping[str, float] = field(default_factory=lambda: {"default": 0.1}, hash=False)
-    rows: int = 4096
-    copied: int = 2**28
 
     def __str__(self) -> str:
         """Return the name, such as ``cuda:1``."""
@@ -124,8 +121,6 @@ CPU = _Cpu(
     overhead_seconds=5e-4,
     update_seconds=2e-9,  # about 16 bytes of a parameter pass through memory
     compile_gain={"default": 0.08},
-    rows=1024,
-    copied=2**26,
 )
 CUDA = _Cuda(
     type="cuda",

@@ -11,6 +11,7 @@ from autotune.inspect.verdict import STEP, Diagnosis, Inspection, Part, bounds, 
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.knobs.task_facts import TaskFacts
+from autotune.probes.cpu_time import Neighbours
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.stats.proof import Round, compare
@@ -19,7 +20,7 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.baseline import of_own_settings
 from autotune.tuning.events import Observer
-from autotune.tuning.machine import Neighbours, same_cpus
+from autotune.tuning.machine import same_cpus
 from autotune.tuning.notes import load_note
 from autotune.tuning.runner import check_not_a_rank, open_runner
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from autotune.knobs.binding import OPENMP_BINDING
 from autotune.probes import switches
+from autotune.probes.cpu_time import Load, Neighbours
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
-from autotune.stats.load import Load
 from autotune.trial import paths
-from autotune.tuning.machine import Neighbours
 from autotune.tuning.notes import named
 
 LOOK_SECONDS = 1.0

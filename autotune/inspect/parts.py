@@ -13,7 +13,7 @@ from torch.profiler import profile
 from autotune.inspect.step_clock import StackSampler, step_clock
 from autotune.inspect.verdict import Bound, Inspection, Operator, Part
 from autotune.trial import process_tree
-from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps, neighbours
 
 BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
@@ -46,12 +46,12 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     blocks, wall = [], 0.0
     workers = process_tree.descendants(os.getpid())
     with step_clock(loop) as clock, StackSampler(clock) as sampler:
-        others, main, theirs = CpuContention(root=os.getppid()), _used([os.getpid()]), _used(workers)
+        others, main, theirs = neighbours(), _used([os.getpid()]), _used(workers)
         for _ in range(count):
             clock.take()
             wall += yield from loop.timed(steps)
             blocks.append(clock.take())
-        lost, neighbours = others.taken()
+        load = others.load()
         _, waited, main_read = map(float.__sub__, _used([os.getpid()]), main)
         ran, queued, read = map(float.__sub__, _used(workers), theirs)
     loads = sum(block[Part.LOADER] for block in blocks)
@@ -60,7 +60,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
-    return Inspection(tuple(blocks), step_seconds, items, lost, neighbours, sampler.places(), loader)
+    return Inspection(tuple(blocks), step_seconds, items, load.wait_share, load.cpus, sampler.places(), loader)
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:

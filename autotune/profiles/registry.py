@@ -54,10 +54,6 @@ class Registry:
         """Return where the file ``name`` is, for people."""
         return f"{self.shown}/{name}"
 
-    def path(self, name: str) -> Path:
-        """Return the file ``name`` of a folder."""
-        return self._root / name
-
     def read(self, name: str) -> bytes | None:
         """Return the file ``name``, cut one byte after the most that a profile may have; None if there is none.
 
@@ -125,7 +121,7 @@ class Registry:
             self._silent = content is None and bool(self.url)
             self.notes.append(f"skipped {str(error).splitlines()[0]}")
             return None
-        return match.compare(profile, here, self.source(name), content, None if self.url else self.path(name))
+        return match.compare(profile, here, self.source(name), content, None if self.url else self._root / name)
 
 
 # Which profile fits best ----------------------------------------------------------------------------------------------
@@ -157,9 +153,7 @@ def of_file(named: Path | str, here: Here) -> Match:
     own = with_digest("url", url)  # which may hold a password
     kept = cache / "registries" / f"{own}.yaml" if cache is not None else None
     try:
-        content = read_url(url)
-        if content is None:
-            raise ProfileError(f"{shown(url)}: no such file")
+        content = read_named(url)
     except ProfileError:
         if kept is None or not kept.is_file():
             raise
@@ -276,6 +270,14 @@ def read_url(url: str) -> bytes | None:
     else:
         found = _remote(url, lambda files, path: _call(files, "cat_file", path, start=0, end=most))
     return bytes(found) if found is not None else None
+
+
+def read_named(url: str) -> bytes:
+    """Return the content of ``url`` as `read_url` does; raises `ProfileError` also if there is no such file."""
+    content = read_url(url)
+    if content is None:
+        raise ProfileError(f"{shown(url)}: no such file")
+    return content
 
 
 def _write(files: Any, path: str, text: str) -> None:

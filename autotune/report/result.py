@@ -16,11 +16,11 @@ from typing import Any
 from autotune.errors import cut
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
+from autotune.probes.cpu_time import QUIET, Load
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import LevelResult, Profile
 from autotune.report import formatting
 from autotune.report.formatting import WIDTH, section
-from autotune.stats.load import QUIET, Load
 from autotune.tuning.notes import load_note
 
 HEIGHT = 40

@@ -89,7 +89,7 @@ class Planner:
 
     def __init__(self, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0) -> None:
         self._thorough = thorough
-        self.space = self._space = space
+        self.space = space
         self._start = start
         self._seed = seed
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
@@ -97,15 +97,15 @@ class Planner:
     def propose(self, history: Sequence[Trial]) -> Settings | None:
         """Return what to try after ``history``, which has the run's trials of all levels, at least one measured in this
         space; None if no settings are expected to gain enough, or none are left."""
-        model = Surrogate(history, Prior(self._space, history), self._space.context.device)
-        best = rank(history, self._space, 3, model=model, baseline=True)
+        model = Surrogate(history, Prior(self.space, history), self.space.context.device)
+        best = rank(history, self.space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         if jump is not None:
             return self._choose([jump], 0.0, model, best[0], history)
-        around = [self._space.conformed(settings) for settings in best]
+        around = [self.space.conformed(settings) for settings in best]
         rng = np.random.default_rng((self._seed, len(history)))
-        everything = candidates(self._space, around, rng) if self._all is None else self._all
+        everything = candidates(self.space, around, rng) if self._all is None else self._all
         pool = [settings for settings in everything if not avoid(settings)]
         enough = STUCK if self._stuck(history, model, best[0]) else WORTHWHILE
         return self._choose(pool, enough, model, best[0], history) if pool else None
@@ -130,17 +130,17 @@ class Planner:
                 return None
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
-        seconds = [trial_seconds(settings, rate, tried, self._space.context) for settings in pool]
+        seconds = [trial_seconds(settings, rate, tried, self.space.context) for settings in pool]
         return pool[int(np.argmax(improvement / np.array(seconds)))]
 
     def _jump(self, history: Sequence[Trial], model: Surrogate, best: Settings, avoid: Forbidden) -> Settings | None:
         """Climb move by move to the highest expected rate; None if this level has jumped already."""
         if len(self._own(history)) >= DESIGNED:
             return None
-        settings = self._space.conformed(best)
+        settings = self.space.conformed(best)
         top = float(model.log_rates([settings])[0])
         for _ in range(CLIMB):
-            moves = [s for _, s in self._space.moves(settings) if not avoid.fails(s) and self._starts_soon(s)]
+            moves = [s for _, s in self.space.moves(settings) if not avoid.fails(s) and self._starts_soon(s)]
             rates = model.log_rates(moves) if moves else np.array([-math.inf])
             if rates.max() <= top + 1e-9:
                 break
@@ -149,29 +149,29 @@ class Planner:
 
     def _starts_soon(self, settings: Settings) -> bool:
         """Return True if ``settings`` need no other process, or one that starts quickly."""
-        context = self._space.context
+        context = self.space.context
         return settings.start_part == context.baseline.start_part or context.start_seconds < QUICK_START
 
     def _halfway(self, history: Sequence[Trial], avoid: Forbidden) -> Settings | None:
         """Return settings between the start and a jump that gained less than half of what was expected."""
         own = self._own(history)
-        if len(own) != DESIGNED or own[-1].settings not in self._space:
+        if len(own) != DESIGNED or own[-1].settings not in self.space:
             return None
         jumped, value = own[-1].settings, own[-1].value
         known = [o.value for o in history if o.value is not None and o.settings == self._start]
-        prior = Prior(self._space, history)
+        prior = Prior(self.space, history)
         expected = prior(jumped) - prior(self._start)
         if expected < CLEAR_GAIN or (value is not None and known and value - known[-1] > expected / 2):
             return None
         near = [jumped]
         for decision in EXTENT:
-            near += [s for one in near for what, s in self._space.moves(one) if what == decision]
+            near += [s for one in near for what, s in self.space.moves(one) if what == decision]
         middle = [(a + b) / 2 for a, b in zip(extent(self._start), extent(jumped), strict=True)]
         return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
 
     def _own(self, history: Sequence[Trial]) -> list[Trial]:
         """Return this level's trials."""
-        return [o for o in history if o.level == self._space.level]
+        return [o for o in history if o.level == self.space.level]
 
 
 def extent(settings: Settings) -> tuple[float, ...]:

@@ -9,7 +9,14 @@ from enum import Enum
 
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, Proof, Round, compare
+from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, QUIET_CPUS, Proof, Round, compare, typical_rate
+
+BUSY_CPUS = 0.5
+"""A round is disturbed if others keep at least this many processors busy."""
+ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
+"""Of quiet and of disturbed rounds, before they are separated."""
+COLLAPSE = 1.5
+"""The user's settings collapse beside a neighbour if they are this many times as fast without it."""
 
 
 class LevelVerdict(str, Enum):
@@ -126,6 +133,21 @@ def decide(
     return answers
 
 
+def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], float | None]:
+    """Return the rounds that decide, and how many times slower the user's settings were in the others; None if all do.
+
+    All rounds decide, unless other processes came or went in the middle of the proof and the user's settings collapsed
+    beside them: then the quiet rounds do. What others take is a reason from outside, so the choice favours no
+    candidate.
+    """
+    quiet = [turn for turn in rounds if turn.neighbours <= QUIET_CPUS]
+    busy = [turn for turn in rounds if turn.neighbours >= BUSY_CPUS]
+    if not (_enough(quiet) and _enough(busy)):
+        return list(rounds), None
+    slower = typical_rate(quiet, BASELINE) / typical_rate(busy, BASELINE)
+    return (quiet, slower) if slower >= COLLAPSE else (list(rounds), None)
+
+
 def still_open(candidates: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
     """Return the levels that more rounds could decide, and the levels that those are compared with.
 
@@ -156,3 +178,8 @@ def _why_not(proof: Proof) -> Reason:
     if proof.high <= 1.02 or (proof.value <= 1.0 and proof.high <= 1.05):
         return Reason.SAME
     return Reason.UNPROVEN
+
+
+def _enough(rounds: Sequence[Round]) -> bool:
+    replicates = {turn.replicate for turn in rounds if turn.rates.get(BASELINE)}
+    return len(replicates) >= ENOUGH_REPLICATES and len(rounds) >= ENOUGH_ROUNDS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.knobs.level import LEVELS
+from autotune.probes.cpu_time import MENTIONED, Load, Neighbour
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.load import MENTIONED, Load, Neighbour
 
 REASONS = {
     Reason.TOO_FEW_ROUNDS: "not proven within the budget",

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from autotune.knobs.settings import Settings
+from autotune.search.planner import rank
 from autotune.stats.proof import typical_rate
 from autotune.tuning.proof import run_replicate
 from autotune.tuning.schedule import proof_seconds, replicate_seconds, rounds_per_replicate
@@ -52,7 +53,7 @@ def ranked_candidates(state: RunState) -> dict[str, list[Settings]]:
     found: dict[str, list[Settings]] = {}
     for level, near in near_best(state).items():
         if near:
-            ranked = state.rank(state.history, state.spaces[level], len(state.estimates))
+            ranked = rank(state.history, state.spaces[level], len(state.estimates))
             found[level] = [settings for settings in ranked if settings in near][:MOST_CANDIDATES]
     return found
 

@@ -20,13 +20,14 @@ from autotune.knobs.space import Space
 from autotune.knobs.stated import baseline_settings, check_fixed_for
 from autotune.knobs.task_facts import TaskFacts
 from autotune.probes import software
+from autotune.probes.cpu_time import QUIET, Load, Neighbours
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import first_measured
-from autotune.stats.load import QUIET, Load, undisturbed
+from autotune.stats.decide import undisturbed
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.judge import check_memory
 from autotune.trial.parent.runner import Runner
@@ -36,7 +37,7 @@ from autotune.tuning import notes
 from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore
-from autotune.tuning.machine import Neighbours, same_cpus, wait_until_quiet
+from autotune.tuning.machine import same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import best_of_levels, race, ranked_candidates
@@ -223,7 +224,7 @@ def _run_phases(job: _Job) -> Result:
     except (Interrupted, LaunchError) as early:
         ended = early
     job.study.keep_rounds(state.rounds)
-    return _result(job, job.context, comparison, ended)
+    return _result(job, comparison, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -394,13 +395,13 @@ def _screened(job: _Job, comparison: Comparison, context: Context) -> TaskFacts:
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 
-def _result(job: _Job, context: Context, comparison: Comparison, ended: Interrupted | LaunchError | None) -> Result:
+def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError | None) -> Result:
     """Write the profile of a run that is over, or that ``ended`` early.
 
     Raises:
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
     """
-    state, load = job.state, job.load()
+    state, context, load = job.state, job.context, job.load()
     state.rounds, slower = undisturbed(state.rounds)
     no_fork = state.bench.no_fork_reason
     warnings = (

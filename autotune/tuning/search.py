@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.search.planner import Proposal
+from autotune.search.planner import Proposal, rank
 from autotune.stats.proof import ANALYSES
 from autotune.tuning.race import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, proof_seconds, replicate_seconds
@@ -64,7 +64,7 @@ def _search_level(state: RunState, level: str, start: Settings, share: float, th
         state.trial_seconds.append(state.schedule.clock() - before)
         _report_trial(state)
     state.searched.add(level)
-    return next(iter(state.rank(state.history, state.spaces[level], 1)), start)
+    return next(iter(rank(state.history, state.spaces[level], 1)), start)
 
 
 def _repeat_baseline(state: RunState) -> Proposal | None:

@@ -10,7 +10,7 @@ from autotune.knobs.level import LOWEST
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
-from autotune.search.planner import Search, rank
+from autotune.search.planner import Search
 from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import BASELINE, Round, typical_rate
 from autotune.trial.parent.trial_bench import TrialBench
@@ -96,8 +96,6 @@ class RunState:
     """Keeps a trial for ``--resume``."""
     new_search: Callable[[Space, Settings, bool, Sequence[Trial]], Search]
     """``(space, start, thorough, history)``: the search of one level."""
-    rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
-    """``(history, space, count)``: the best settings measured so far, best first."""
     look_ahead: Callable[[str], None] = field(default=lambda _level: None)
     """Measures what a level needs before it is searched; it may change `spaces` and `worth`."""
     worth: Callable[[Settings], float] = field(default=lambda _settings: 1.0)

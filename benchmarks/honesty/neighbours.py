@@ -14,11 +14,11 @@ from typing import Any
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
+from autotune.probes.cpu_time import Neighbours
 from autotune.probes.inventory import probe
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 from autotune.trial.target import recognise
-from autotune.tuning.machine import Neighbours
 from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.neighbour import NICED, NONE, neighbour

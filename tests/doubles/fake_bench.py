@@ -147,19 +147,12 @@ def wandering(seed: int, count: int = 8) -> NewSearch:
     return search
 
 
-def best_measured(history: Sequence[Trial], space: Space, count: int) -> tuple[Settings, ...]:
-    """Candidates by their rate, unshrunk: winners' luck included."""
-    rates = {o.settings: o.rate for o in history if o.rate and o.settings in space and o.settings != OWN}
-    return tuple(sorted(rates, key=lambda chosen: -rates[chosen])[:count])
-
-
 def make(
     bench: FakeBench,
     search: NewSearch | None = None,
     budget: float = 120.0,
     history: Sequence[Trial] | None = None,
     spaces: Mapping[str, Space] = SPACES,
-    rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = best_measured,
     observe: Observer = ignore,
 ) -> RunState:
     """A run whose baseline has been measured, or whose ``history`` is resumed; the project's own search if None."""
@@ -175,7 +168,6 @@ def make(
         spaces=spaces,
         observe=observe,
         new_search=search or searches_of(None, 0),
-        rank=rank,
     )
     state.add(*history)
     state.estimate_durations()

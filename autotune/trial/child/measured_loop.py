@@ -34,8 +34,7 @@ from autotune.knobs.change import replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
-from autotune.probes import cpu_time
-from autotune.probes.system import System
+from autotune.probes.cpu_time import Neighbours
 from autotune.runtime.digests import digest
 from autotune.runtime.processes import of_rank_zero
 from autotune.runtime.session import Session
@@ -52,48 +51,10 @@ READ_ELSEWHERE = "your script reads its batches in a thread of its own: nobody k
 NOT_KEPT = "there is too little memory to keep the state of the first step"
 
 
-class CpuContention:
-    """Measures CPU time of others from its construction on, on the processors that this process may use.
-
-    What is below ``root`` (the launcher of a trial: all ranks and loader workers) is its own, and so is ``root``. Only
-    these processes are looked at: all of a large machine would take too long.
-    """
-
-    def __init__(self, root: int, system: System | None = None) -> None:
-        self.root, self._system = root, system or System()
-        self._before, self._waits_before = self._now()
-
-    def taken(self) -> tuple[float, float]:
-        """Return what others took since construction; nothing if it cannot be read.
-
-        Returns:
-            The CPU wait share, 0..1: the training's threads were ready and waited while other processes ran, or the
-            hypervisor ran other guests. A neighbour that yields takes nothing from it. And
-            the processors that other processes and the hypervisor's other guests kept busy, on average.
-        """
-        before, (now, waits) = self._before, self._now()
-        if before is None or now is None or now.clock <= before.clock:
-            return 0.0, 0.0
-        seconds = now.clock - before.clock
-        others, steal = cpu_time.taken(before, now, now.cpus)
-        # The kernel counts whole ticks, so that each process of our own may seem up to one short.
-        others = max(0.0, others - len(self._own()) * cpu_time.TICK / seconds) if process_tree.LISTS_CHILDREN else 0.0
-        waited = sum(wait - self._waits_before.get(thread, 0.0) for thread, wait in waits.items()) / seconds
-        waited = min(others, waited) if waits else others
-        return min(1.0, (waited + steal) / now.cpus), others + steal
-
-    def _own(self) -> list[int]:
-        return process_tree.tree(self.root) if process_tree.LISTS_CHILDREN else [self.root]
-
-    def _now(self) -> tuple[cpu_time.CpuTime | None, dict[str, float]]:
-        """Return the CPU time so far, and the seconds that each thread of our own has waited for a processor; no
-        threads if the kernel does not count that."""
-        waits = dict[str, float]()
-        for pid in (own := self._own()):
-            for thread in self._system.list(f"/proc/{pid}/task"):
-                if (text := self._system.read(f"/proc/{pid}/task/{thread}/schedstat")) is not None:
-                    waits[thread] = int(text.split()[1]) / 1e9
-        return cpu_time.cpu_time(self._system, cpu_time.processes(self._system, own), self.root), waits
+def neighbours() -> Neighbours:
+    """Measure the CPU time of others from now on. The launcher of this trial and all below it (ranks, workers) are
+    none."""
+    return Neighbours(os.getppid(), process_tree.tree if process_tree.LISTS_CHILDREN else None)
 
 
 def _local(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -345,7 +306,7 @@ class MeasuredLoop:
         used = self.devices()
         self._synchronize(used)
         self._items = 0.0
-        others = CpuContention(root=os.getppid())
+        others = neighbours()
         started = self.clock()
         for _ in range(steps):
             yield
@@ -353,10 +314,10 @@ class MeasuredLoop:
                 raise ScriptOver
         self._synchronize(used)
         seconds = self.clock() - started
-        cpu_wait, neighbours = others.taken()
+        load = others.load()
         self.finite = self.finite and (self._total is None or bool(torch.isfinite(self._total)))
         items = round(self._items * self.session.world_size)
-        return Block(items, seconds, steps, cpu_wait, neighbours)
+        return Block(items, seconds, steps, load.wait_share, load.cpus)
 
     def clock(self) -> float:
         """Return seconds of training: the clock stands still during other work."""

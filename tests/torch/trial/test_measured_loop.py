@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.devices import CPU, Device
 from autotune.knobs.settings import Settings
+from autotune.probes.cpu_time import Load
 from autotune.runtime.session import Session
 from autotune.runtime.shards import Shard
 from autotune.trial.child import measured_loop
@@ -53,7 +54,8 @@ class TestBlock:
         assert block(loop, 10).seconds == pytest.approx(1.0)
 
     def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(measured_loop.CpuContention, "taken", lambda _: (0.3, 1.5))
+        load = Load(taken=1.0, steal=0.5, threads=4, waited=0.7)
+        monkeypatch.setattr(measured_loop.Neighbours, "load", lambda _: load)
         measured = block(workshop.loop(), 1)
         assert (measured.cpu_wait, measured.neighbours) == (0.3, 1.5)
 

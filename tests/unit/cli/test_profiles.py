@@ -122,14 +122,11 @@ def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_
         (["pull", "resnet", "--from", " "], "no registry: give --from"),
     ],
 )
-def test_what_cannot_be_done_is_said(
-    words: list[str], said: str, say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_done_is_said(words: list[str], said: str, say: Say, saved: Path) -> None:
     say("profiles", "push", saved, "--to", "shared")
     made = profiles.read(saved)
     Path("linked", made.key).mkdir(parents=True)
     Path("linked", made.key, "resnet.yaml").symlink_to("nowhere.yaml")
-    monkeypatch.setattr("autotune.profiles.registry.read_url", lambda *_: None)
     code, _out, err = say("profiles", *words)
     assert code == 2
     assert said in err
@@ -177,6 +174,14 @@ def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch:
     code, out, err = say("profiles", "list")
     key = profiles.read(saved).key
     assert (code, out, err) == (0, f"memory://bucket/team/{key}/resnet.yaml  resnet\n", "")
+
+
+def test_a_list_shows_nothing_of_what_a_link_leads_to(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root:x:0:0")
+    Path("profiles/key").mkdir(parents=True)
+    Path("profiles/key/x.yaml").symlink_to(tmp_path / "secret")
+    said = say("profiles", "list")
+    assert (said.code, said.out) == (0, "profiles/key/x.yaml: is a link that leads out of profiles\n")
 
 
 def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:

@@ -16,8 +16,8 @@ from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import candidates, diagnose
 from autotune.inspect.verdict import STEP, Part
 from autotune.knobs.settings import Settings
+from autotune.probes.cpu_time import QUIET
 from autotune.probes.system import System
-from autotune.stats.load import QUIET
 from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round

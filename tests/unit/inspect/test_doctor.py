@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from autotune.inspect.doctor import Finding, findings
+from autotune.probes.cpu_time import QUIET, Load, Neighbour
 from autotune.probes.facts import Allocator, Gpu, Inventory, NumaNode
-from autotune.stats.load import QUIET, Load, Neighbour
 from tests.doubles.results import inventory
 
 

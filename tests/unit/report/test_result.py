@@ -10,10 +10,10 @@ import pytest
 
 from autotune.knobs.knob import LESS, MORE, Knob
 from autotune.knobs.settings import KNOBS
+from autotune.probes.cpu_time import Load, Neighbour
 from autotune.profiles.format import NO_LEVEL, Profile
 from autotune.report import result
 from autotune.report.result import CANNOT_TELL, NO_GAIN, OWN_SCRIPT, gains, recommended, verdict, whole_run
-from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import Proof
 from autotune.stats.whole_run import WholeRun
 from autotune.tuning.notes import load_note

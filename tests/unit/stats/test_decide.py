@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
-from autotune.stats.decide import LevelVerdict, Reason, decide, still_open
+from autotune.stats.decide import LevelVerdict, Reason, decide, still_open, undisturbed
 from autotune.stats.proof import BASELINE, Round, compare
 
 OWN = Settings(threads=2, batch_size=32)
@@ -133,3 +133,29 @@ def test_whatever_the_rounds_the_answer_holds_together(
         assert (result.settings == ALL[level]) == (result.reason is Reason.NONE)
     if all(result.settings == ALL[level] for level, result in results.items()):
         assert rates == sorted(rates)
+
+
+def rounds(baseline: float, neighbours: float, replicates: range) -> list[Round]:
+    """Four rounds of each replicate, in which ``safe`` makes 500 items/s beside any neighbour."""
+    rates = {"baseline": baseline, "safe": 500.0}
+    return [Round(number, rates, neighbours) for number in replicates for _ in range(4)]
+
+
+class TestBesideNeighbours:
+    QUIET = rounds(400.0, 0.05, range(1, 4))
+
+    def test_a_baseline_that_collapsed_is_no_headline(self) -> None:
+        kept, slower = undisturbed(self.QUIET + rounds(25.0, 1.0, range(4, 6)))
+        assert (kept, slower) == (self.QUIET, pytest.approx(16.0))
+
+    @pytest.mark.parametrize(
+        "others",
+        [rounds(350.0, 1.0, range(4, 6)), rounds(25.0, 1.0, range(4, 5)), rounds(25.0, 0.3, range(4, 6)), []],
+        ids=["nothing lost", "too few", "too little", "none"],
+    )
+    def test_otherwise_all_rounds_decide(self, others: list[Round]) -> None:
+        assert undisturbed(self.QUIET + others) == (self.QUIET + others, None)
+
+    def test_a_load_that_never_ends_is_what_the_figures_hold_for(self) -> None:
+        busy = rounds(25.0, 1.0, range(1, 4))
+        assert undisturbed(busy) == (busy, None)

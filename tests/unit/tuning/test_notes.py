@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.knobs.settings import Settings
+from autotune.probes.cpu_time import Load, Neighbour
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import IDENTITY, Proof
 from autotune.tuning import notes
 from autotune.tuning.notes import BUSY

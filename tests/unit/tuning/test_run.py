@@ -15,7 +15,6 @@ from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial
-from autotune.search.planner import rank
 from autotune.stats.decide import Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.stats.proof import ANALYSES, BASELINE, compare
@@ -94,7 +93,7 @@ class TestAnswers:
         machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}
         bench = FakeBench(machine.rate)
-        started = make(bench, None, budget=75.0, spaces=spaces, rank=rank)
+        started = make(bench, None, budget=75.0, spaces=spaces)
         results = proven_answers(run(started), LEVELS)
         places = [k for k, o in enumerate(started.history) if o.settings == machine.context.baseline]
         gaps = (later - earlier for earlier, later in pairwise([*places, len(started.history)]))

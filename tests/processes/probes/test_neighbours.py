@@ -1,4 +1,4 @@
-"""The CPU time of real processes beside a run."""
+"""The CPU time of real processes beside our own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.probes.cpu_time import Neighbours
 from autotune.probes.system import System
-from autotune.tuning.machine import Neighbours
 
 SHORT = "while :; do sh -c 'i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done'; done"
 """Each command takes some ten milliseconds, and its loop next to nothing."""
