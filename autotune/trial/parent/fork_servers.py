@@ -304,6 +304,8 @@ class ForkServerProcess:
             self.process.wait(timeout=EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
+        for fd in (self.connection.fileno(), self.log_fd):
+            self.loop.remove(fd)
         self.connection.close()
         os.close(self.log_fd)
 

@@ -313,6 +313,8 @@ class Runner:
         facts = self._server(PLAIN, deadline).facts if several else None
         server = self._servers.get((settings.inherited, several))
         if server is None or server.gone:
+            if server is not None:
+                server.close()
             server = ForkServerProcess(self.setup, settings, self.loop)
             self._servers[settings.inherited, several] = server
             server.load(self._script, facts, deadline)
@@ -418,16 +420,21 @@ class Runner:
         asked = time.monotonic()
         try:
             trial = self.start(spec, timeouts)
-        except UserCodeError as error:
-            if not self.script_seconds:
-                raise
-            phase = BUDGET_OVER if time.monotonic() >= self.deadline else "starting"
-            late = phase if isinstance(error, NotInTime) else None
-            words = f"{error.traceback}\n{error}".strip()
-            return TrialEnd(code=1, timed_out=late, log=words, seconds=time.monotonic() - asked)
+        except (UserCodeError, NothingUsable) as error:
+            return self.not_started(error, asked)
         with trial:
             trial.wait()
         return trial.end
+
+    def not_started(self, error: UserCodeError | NothingUsable, asked: float) -> TrialEnd:
+        """Return the end of a trial that was ``asked`` for then, and whose script did not start again. Raise the
+        ``error`` if it never has."""
+        if not self.script_seconds:
+            raise error
+        in_time = time.monotonic() < self.deadline and not isinstance(error, NothingUsable)
+        late = "starting" if isinstance(error, NotInTime) and in_time else None if in_time else BUDGET_OVER
+        words = f"{getattr(error, 'traceback', '')}\n{error}".strip()
+        return TrialEnd(code=1, timed_out=late, log=words, seconds=time.monotonic() - asked)
 
     def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
         """Have a fork server start a trial, and return at once.

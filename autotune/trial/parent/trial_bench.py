@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import LASTING, Block
@@ -86,6 +88,14 @@ class TrialBench:
         self.no_fork_reason = trial.end.no_fork_reason
         return trial
 
+    def _judged(self, work: Callable[[], Outcome]) -> Outcome:
+        """Return the outcome of ``work`` in the running training, also if that could not be started again."""
+        asked = time.monotonic()
+        try:
+            return work()
+        except (UserCodeError, NothingUsable) as error:
+            return judge(self.runner.not_started(error, asked))
+
     def _resident(self, settings: Settings, without: Without = Without.NOTHING) -> TrialSpec:
         return TrialSpec(
             settings=settings,
@@ -100,7 +110,7 @@ class TrialBench:
 
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         if self.is_live:
-            outcome = self._live.measure(settings, deadline)
+            outcome = self._judged(lambda: self._live.measure(settings, deadline))
             if settings == self.baseline:
                 self.remember(outcome)
             return outcome
@@ -138,7 +148,7 @@ class TrialBench:
         path = self.runner.setup.paths.first_steps(settings.global_batch)
         reference = self.baseline.but(batch_size=-(-settings.global_batch // self.baseline.processes))
         if self.is_live and settings.start_part == self.baseline.start_part:
-            return self._live.compare(settings, reference)
+            return self._judged(lambda: self._live.compare(settings, reference))
         known = path.exists() or settings == reference
         for each in (settings,) if known else (reference, settings):
             spec = TrialSpec(settings=each, seed=self.seed, own=reference, first_steps=str(path))

@@ -87,6 +87,16 @@ def test_what_comes_before_the_thread_is_run_once(before: str, tmp_path: Path, m
             assert set(replicate.round(0.1)) == {"baseline", "safe"}
 
 
+def test_a_start_that_the_budget_does_not_reach_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(THREAD + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        assert found.measure(own, 0.0, runner.deadline).measured
+        for left in (0.1, 1.1):
+            runner.deadline = time.monotonic() + left
+            outcome = found.measure(own.but(omp_wait_policy="passive"), 0.0, runner.deadline)
+            assert outcome.reason == "its share of the budget ended before it was measured"
+
+
 def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = "if loader.num_workers == 2: raise MemoryError('too large')"
     with running(THREAD + TRAINS.format(samples=640, noise=fails), tmp_path, monkeypatch) as runner:
