@@ -100,8 +100,9 @@ def turn_seconds(state: RunState, settings: Settings, block: float = BLOCK_SECON
 
 
 def block_seconds(state: RunState, usual: float) -> float:
-    """Return how long blocks are now that ``usual`` seconds are enough for on a quiet machine."""
-    return max(usual, LONG_BLOCK_SECONDS) if state.cpu_wait > LASTING else usual
+    """Return how long blocks are now that ``usual`` seconds are enough for on a quiet machine; longer, too, if each costs
+    a change of settings."""
+    return max(usual, LONG_BLOCK_SECONDS) if state.bench.is_live or state.cpu_wait > LASTING else usual
 
 
 def step_seconds(state: RunState, settings: Settings) -> float:
