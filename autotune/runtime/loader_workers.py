@@ -401,8 +401,8 @@ class Workers(Change):
         iterator = LateIterator(ready)
         iterator.goes_on, iterator.on_stall = not isinstance(loader.dataset, IterableDataset), self._stalled
         children.difference_update(iterator._workers)  # the script's own waits and forks know nothing of them
-        if not running:
-            atexit.register(_end_all)
+        atexit.unregister(_end_all)
+        atexit.register(_end_all)
         running[iterator] = os.getpid()
         return iterator
 

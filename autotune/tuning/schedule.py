@@ -100,8 +100,8 @@ def turn_seconds(state: RunState, settings: Settings, block: float = BLOCK_SECON
 
 
 def block_seconds(state: RunState, usual: float) -> float:
-    """Return how long blocks are now that ``usual`` seconds are enough for on a quiet machine; longer, too, if each costs
-    a change of settings."""
+    """Return how long blocks are now that ``usual`` seconds are enough for on a quiet machine. They are longer in a
+    running training, too, where each costs a change of settings."""
     return max(usual, LONG_BLOCK_SECONDS) if state.bench.is_live or state.cpu_wait > LASTING else usual
 
 

@@ -431,8 +431,9 @@ class Runner:
         ``error`` if it never has."""
         if not self.script_seconds:
             raise error
-        in_time = time.monotonic() < self.deadline and not isinstance(error, NothingUsable)
-        late = "starting" if isinstance(error, NotInTime) and in_time else None if in_time else BUDGET_OVER
+        late = None
+        if isinstance(error, NotInTime | NothingUsable):
+            late = "starting" if isinstance(error, NotInTime) and time.monotonic() < self.deadline else BUDGET_OVER
         words = f"{getattr(error, 'traceback', '')}\n{error}".strip()
         return TrialEnd(code=1, timed_out=late, log=words, seconds=time.monotonic() - asked)
 

@@ -87,6 +87,15 @@ def test_what_comes_before_the_thread_is_run_once(before: str, tmp_path: Path, m
             assert set(replicate.round(0.1)) == {"baseline", "safe"}
 
 
+def test_a_thread_that_has_ended_forbids_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = THREAD.replace("threading.Event().wait, daemon=True).start()", "int)\n_.start()\n_.join()")
+    ended = ended.replace("threading.Thread(", "_ = threading.Thread(")
+    with running(ended + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        assert runner.no_fork_reason is None
+        assert found.measure(own, 0.0, runner.deadline).measured
+
+
 def test_a_start_that_the_budget_does_not_reach_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(THREAD + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
         found, own = bench(runner)
