@@ -10,8 +10,6 @@ SCRIPT_VARIABLE = "AUTOTUNE_SCRIPT"
 """What `autotune run` hands to the process of an unmodified script: see `autotune.scripts.apply`."""
 NO = ("", "0", "false", "no", "off")
 """Values that mean no, in upper or lower case; all others mean yes."""
-
-
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """The first that is set says which of several processes this is."""
 

@@ -231,7 +231,6 @@ def _affinity(chosen: Sequence[LogicalCpu], share: Share, workers: int) -> Affin
 
 # In force -------------------------------------------------------------------------------------------------------------
 
-
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """The user's own variables that bind threads to single CPUs within the mask; they are kept."""

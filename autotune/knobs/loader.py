@@ -46,7 +46,6 @@ NUM_WORKERS = Knob(
     plain=lambda plan: f"DataLoader(..., num_workers={plan.settings.num_workers!r})",
 )
 
-
 PREFETCH_FACTOR = Knob(
     name="prefetch_factor",
     words="{} batch{es} ahead",
@@ -99,7 +98,6 @@ WORKER_START = Knob(
     on_loader=_started,
     plain=lambda plan: f"DataLoader(..., multiprocessing_context={plan.settings.worker_start!r})",
 )
-
 
 PIN_MEMORY = Knob(
     name="pin_memory",

@@ -360,7 +360,6 @@ PLAIN = {
     "fp16": 'with torch.autocast("{device}", dtype=torch.float16): around the forward pass, and torch.amp.GradScaler',
 }
 
-
 PRECISION = Knob(
     name="precision",
     words="{}",

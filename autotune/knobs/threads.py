@@ -102,7 +102,6 @@ INTEROP_THREADS = Knob(
     plain=lambda plan: f"torch.set_num_interop_threads({plan.settings.interop_threads})  # before any parallel work",
 )
 
-
 OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
 WAIT_VARIABLES = (OMP_WAIT_POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables that set how OpenMP's threads wait."""

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import pool, process
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
@@ -36,7 +37,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 from autotune.knobs.change import Change, Method, replace
 from autotune.runtime import random_state
 from autotune.runtime.fingerprints import objects
-from autotune.runtime.served_loaders import WORKERS, Attributes, served
+from autotune.runtime.served_loaders import ITERATOR, WORKERS, Attributes, served
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
@@ -377,7 +378,7 @@ class Workers(Change):
         self.attributes = Attributes(loader, attributes)
         restore = contextlib.ExitStack()
         restore.callback(self.attributes.undo)
-        restore.callback(served(loader, **{WORKERS: self}).undo)
+        restore.callback(served(loader, **{WORKERS: self, ITERATOR: partial(self.iterator, loader)}).undo)
         if loader.num_workers > self._users:
             restore.callback(raise_limit())
         super().__init__(restore.close, lambda: self._why_not)

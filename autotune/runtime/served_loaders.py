@@ -9,10 +9,9 @@ from torch.utils.data import DataLoader
 
 from autotune.knobs.change import Change
 
-SLOTS = WORKERS, PASSES, ORDER = "_autotune_workers", "_autotune_passes", "_autotune_order"
-"""Attributes of a served loader: what makes its iterators, its passes, and the order that they read."""
-OWN = "_get_iterator", "__reduce_ex__"
-"""Methods that a served loader has as attributes of its own."""
+WORKERS, ITERATOR, PASSES, ORDER = "_autotune_workers", "_get_iterator", "_autotune_passes", "_autotune_order"
+SLOTS = WORKERS, ITERATOR, PASSES, ORDER
+"""Attributes of a served loader: its workers, what makes its iterators and its passes, and the order that they read."""
 
 
 class Served(DataLoader[Any]):
@@ -33,16 +32,14 @@ def served(loader: DataLoader[Any], **slots: Any) -> Change:
     class changes only for what Python looks up there."""
     own, kind = vars(loader), type(loader)
     own.update(slots, __reduce_ex__=partial(_as_users, loader))
-    if WORKERS in slots:
-        own["_get_iterator"] = partial(slots[WORKERS].iterator, loader)
-    elif not isinstance(loader, Served):
+    if PASSES in slots and not isinstance(loader, Served):
         names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         loader.__class__ = type(kind.__name__, (Served, kind), names)
 
     def undo() -> None:
-        for name in (*slots, *OWN[:1] * (WORKERS in slots)):
+        for name in slots:
             own.pop(name, None)
-        if PASSES not in own and ORDER not in own:
+        if PASSES not in own:
             loader.__class__ = _users_class(loader)
         if not any(name in own for name in SLOTS):
             own.pop("__reduce_ex__", None)
@@ -60,7 +57,7 @@ def _as_users(loader: DataLoader[Any], _protocol: int) -> tuple[Any, ...]:
     state = dict(vars(loader))
     if WORKERS in state:
         state[WORKERS].attributes.put_back(state)
-    users = {name: value for name, value in state.items() if name not in (*SLOTS, *OWN)}
+    users = {name: value for name, value in state.items() if name not in (*SLOTS, "__reduce_ex__")}
     return object.__new__, (_users_class(loader),), users
 
 

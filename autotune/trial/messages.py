@@ -21,8 +21,6 @@ from autotune.trial.target import Script
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
-
-
 EVIDENCE_STEPS = 3
 """Optimizer steps of a rank of a script that are recorded to find if several ranks share the work of one."""
 OURS = str(Path(__file__).resolve().parents[1])

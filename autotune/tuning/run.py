@@ -403,7 +403,7 @@ def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError 
     """
     state, context, load = job.state, job.context, job.load()
     state.rounds, slower = undisturbed(state.rounds)
-    no_fork = state.bench.no_fork_reason
+    no_fork = job.runner.no_fork_reason
     warnings = (
         *([notes.DISTURBED.format(slower)] if slower else []),
         *comparison.notes(state.chosen.values()),

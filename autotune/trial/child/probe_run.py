@@ -178,8 +178,7 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
-        self._copys: int | None = None
-        """Like the verdict, for the copy that is kept."""
+        self._copys: int | None = None  # like the verdict, for the copy that is kept
         self._begun_at = ""
         self._pass: weakref.ref[ProbedPass] | None = None
         self._steps = self._backwards = self._batches = 0

@@ -90,7 +90,6 @@ class TrialEnd:
         log: tail of what the trial printed.
         seconds: from request to end.
         start_seconds: from request to the end of the first training step.
-        no_fork_reason: why it ran as a new process; None if it was forked.
     """
 
     report: TrialReport | None = None
@@ -101,7 +100,6 @@ class TrialEnd:
     log: str = ""
     seconds: float = 0.0
     start_seconds: float = 0.0
-    no_fork_reason: str | None = None
 
 
 def judge(end: TrialEnd) -> Outcome:

@@ -102,7 +102,6 @@ class RunningTrial:
         self.pid = reply["pid"]
         self._groups.append(self.pid)
         self.last_sign_at = time.monotonic()
-        self.end.no_fork_reason = server.no_fork_reason
         server.loop.add(self.connection.fileno(), self._read)
         server.on_exit[self.pid] = self._exited
 

@@ -44,7 +44,6 @@ class TrialBench:
             taken long to start.
 
     Attributes:
-        no_fork_reason: why trials ran as new processes; None if they were forked.
         mmap_threshold: see `TrialSpec`. A run gets there in its first evaluation, which a trial does not have.
         is_live: settings change inside a running training, as far as they can: starting a trial takes long.
     """
@@ -53,7 +52,6 @@ class TrialBench:
         self.runner, self.baseline, self.seed = runner, baseline, seed
         self.timeouts = Timeouts(starting=max(patience, runner.patience), stepping=patience)
         self.reference: tuple[float, ...] = ()
-        self.no_fork_reason: str | None = None
         self.mmap_threshold = GLIBC_RAISES_TO
         self.is_live = runner.no_fork_reason is not None
         self._live = LiveTrials(self._start_live, baseline, lambda: runner.deadline)
@@ -85,7 +83,6 @@ class TrialBench:
     def _start_live(self, settings: Settings) -> RunningTrial:
         trial = self.runner.start(self._resident(settings), self._timeouts(settings))
         trial.ready()
-        self.no_fork_reason = trial.end.no_fork_reason
         return trial
 
     def _judged(self, work: Callable[[], Outcome]) -> Outcome:
@@ -122,7 +119,6 @@ class TrialBench:
             mmap_threshold=self.mmap_threshold,
         )
         end = self.runner.run(spec, replace(self._timeouts(settings), deadline=deadline))
-        self.no_fork_reason = end.no_fork_reason
         outcome = judge(end)
         if settings == self.baseline:
             self.remember(outcome)

@@ -96,7 +96,7 @@ def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(
         for _ in range(2):
             outcome = bench.measure(settings, 0.0, runner.deadline)
             assert isinstance(outcome, Completed), outcome
-        assert "1 extra thread" in str(bench.no_fork_reason)
+        assert "1 extra thread" in str(runner.no_fork_reason)
         scratch = runner.setup.paths.root
     assert [*home.iterdir()] == []
     assert not scratch.exists()

@@ -98,10 +98,9 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
     """A run whose machine, lock and trials are fakes; files are real."""
 
     class Runner(FakeRunner):
-        pass
+        no_fork_reason = None
 
     class Bench(FakeBench):
-        no_fork_reason = None
         timeouts = SimpleNamespace(starting=1.0)
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
