@@ -4,8 +4,8 @@ The script runs in a process of its own. If it may begin to train now, it is for
 child goes on as the probe run. If the probe run trains, the parent serves trials. If it comes to the next such place
 without having trained, the parent ends and the probe run takes over. So whatever comes before training is done once.
 
-Just before the first thing that forbids forks (a thread, a CUDA context, a process of its own) a copy is kept, too. It
-serves if the script cannot be forked where it trains.
+Just before the first thing that forbids forks (a thread, a CUDA context) a copy is kept, too. It serves if the script
+cannot be forked where it trains. Not before a process: its queues were made by then, and copies would share them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import active_children
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy
@@ -365,7 +364,7 @@ def leave(code: int = 0) -> None:
 
 
 def before_forks_are_unsafe(then: Callable[[], object]) -> None:
-    """Call ``then`` once, before the first thread, process or context of a device is started."""
+    """Call ``then`` once, before the first thread or context of a device is started."""
     undo: list[Callable[[], None]] = []
 
     def first(original: Method) -> Method:
@@ -379,7 +378,7 @@ def before_forks_are_unsafe(then: Callable[[], object]) -> None:
         return starts
 
     device = getattr(torch, devices.found().type, None)
-    owners = [(threading.Thread, "start"), (BaseProcess, "start"), (device, "_lazy_init")]
+    owners = [(threading.Thread, "start"), (device, "_lazy_init")]
     undo += [replace(owner, name, first) for owner, name in owners if hasattr(owner, name)]
 
 
