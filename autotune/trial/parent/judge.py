@@ -43,7 +43,8 @@ OOM_TYPES = (
 OOM_TEXTS = {
     "shm": r"(?i:insufficient shared memory|bus error|No space left on device.*shm|unable to (mmap|allocate shared)"
     r"|unable to write to file </torch_)",
-    "device": r"(CUDA|HIP)( error:)? out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|MPS backend out of memory",
+    "device": r"(CUDA|HIP)( error:)? out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|MPS backend out of memory"
+    r"|NVML_SUCCESS == .*INTERNAL ASSERT|unable to find an engine",
     "host": r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
     r"|_ArrayMemoryError: Unable to allocate",
 }

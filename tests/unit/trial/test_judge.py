@@ -179,6 +179,8 @@ class TestOutOfMemory:
         ),
         ("torch.AcceleratorError", "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'", "device"),
         ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "device"),
+        ("RuntimeError", "NVML_SUCCESS == r INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp", "device"),
+        ("RuntimeError", "GET was unable to find an engine to execute this computation", "device"),
         ("RuntimeError", "unable to write to file </torch_31911_952036340_6686>: No space left on device (28)", "shm"),
     )
 
