@@ -282,7 +282,7 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
     from autotune.trial.target import write_task
 
     write_task(path)
-    print(f"wrote {path}; next: autotune tune {shlex.quote(str(path))}")
+    answer(f"wrote {path}; next: autotune tune {shlex.quote(str(path))}")
 
 
 for command in (cli_profiles.show, cli_profiles.validate, cli_profiles.diff, cli_profiles.report, cli_profiles.export):

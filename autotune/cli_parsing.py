@@ -22,7 +22,8 @@ from autotune.knobs.level import LEVELS
 from autotune.launch import line
 from autotune.trial.target import is_script
 
-CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+STEERS = (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+CONTROLS = {code: f"\\{'x' if code < 256 else 'u'}{code:02x}" for code in STEERS if chr(code) not in "\t\n"}
 """What would steer a terminal, and how it is shown."""
 
 

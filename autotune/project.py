@@ -98,7 +98,7 @@ def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
     for folder in folders(script):
         path = folder / "pyproject.toml"
         with contextlib.suppress(OSError):
-            text = path.read_bytes()
+            text = path.read_bytes() if path.is_file() else b""  # no pipe, no device
             if TABLE.encode() in text:
                 if sys.version_info >= (3, 11):  # few projects have the table: not at the top
                     import tomllib

@@ -225,7 +225,8 @@ def _loaded(name: str) -> NewSampler:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        inspect.signature(found).bind()  # nobody gives it arguments
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UsageError(f"--sampler {name}: {error}. Write {', '.join(NAMED)} or module:Class") from error
     if not (isinstance(found, type) and issubclass(found, BaseSampler)):
         raise UsageError(f"--sampler {name}: is no class of Optuna's BaseSampler")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +117,22 @@ def test_a_project_has_defaults_of_its_own(
     assert (said.code, words in " ".join(said.err.split())) == (2, True), said.err
 
 
-STEERED = (["tune"], ["run"], ["run", "--profile"], ["show"], ["profiles", "match"], ["tune", "--level"], ["validate"])
+def test_a_project_file_that_is_a_pipe_is_not_read(say: Say, elsewhere: Path) -> None:
+    os.mkfifo(elsewhere / "pyproject.toml")
+    assert say("profiles", "list").code == 0
+
+
+STEERED = ("tune", "run", "run --profile", "show", "profiles match", "tune --level", "validate", "init")
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("words", STEERED)
-def test_what_would_steer_a_terminal_is_shown(say: Say, words: list[str]) -> None:
+@pytest.mark.parametrize("command", STEERED)
+def test_what_would_steer_a_terminal_is_shown(say: Say, command: str) -> None:
+    words = command.split()
     Path("model.py").write_text(NEW_TASK)
-    said = say(*words, "a\x1b[31m\x9b.py", *(["model.py"] if words[-1].startswith("-") else []))
-    assert (said.code != 0, "31m" in said.out + said.err) == (True, True)
-    assert not {"\x1b", "\x9b"} & {*said.out, *said.err}
+    said = say(*words, "a\x1b[31m\x9b\u202e.py", *(["model.py"] if words[-1].startswith("-") else []))
+    assert (said.code != 0, "31m" in said.out + said.err) == (words != ["init"], True)
+    assert not {"\x1b", "\x9b", "\u202e"} & {*said.out, *said.err}
 
 
 @pytest.mark.parametrize("words", [(), ("tune",), ("profiles", "list")], ids=" ".join)

@@ -69,6 +69,8 @@ def test_a_folder_that_cannot_be_written(place: str) -> None:
     assert place in str(caught.value)
     with pytest.raises(UsageError, match="a profile cannot be written there"):
         places.checked_place(Path(place))
+    with pytest.raises(UsageError, match="is a folder or a URL"):
+        places.checked_place(Path("s3://bucket/p.yaml"))
 
 
 def full(*_arguments: object) -> None:

@@ -152,9 +152,11 @@ def test_a_sampler_that_fails_shows_its_own_traceback() -> None:
     assert "sample_independent" in failed.value.traceback
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("nowhere:Sampler", "nowhere"), ("optuna.samplers:None", "None"), ("json:JSONDecoder", "BaseS")]
-)
+NAMES = "nowhere:Sampler", "optuna.samplers:None", "json:JSONDecoder", "optuna.samplers:GridSampler"
+SAID = "nowhere", "None", "BaseS", "search_space"
+
+
+@pytest.mark.parametrize(("name", "said"), [*zip(NAMES, SAID, strict=True)])
 def test_a_sampler_that_cannot_be_found(name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         searches_of(name, 0)
