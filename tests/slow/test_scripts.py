@@ -36,7 +36,7 @@ def test_a_script_is_tuned_and_run_with_the_same_losses(tmp_path: Path) -> None:
     before = digest(tmp_path)
     done = autotune(tmp_path, "tune", "--budget", "40s", "train.py", "--steps", "1000000")
     assert done.code == 0, done.err
-    assert "autotune run " in done.out or "\nResult    " in done.out
+    assert "profiles/" in done.out, "where the profile is, whatever was found"
     assert digest(tmp_path) == before, "the script's own writes landed elsewhere"
     words = ["train.py", "--steps", "20"]
     plain = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
