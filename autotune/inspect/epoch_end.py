@@ -16,11 +16,11 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from autotune.inspect.step_clock import above, is_users
 from autotune.knobs.allocator import mmap_threshold
 from autotune.runtime.loaders import length
 from autotune.scripts import adapters
 from autotune.stats.whole_run import split_time
+from autotune.trial.child.beside import above, is_users
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
 ENDS = 2

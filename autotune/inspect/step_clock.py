@@ -27,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from autotune import devices
 from autotune.inspect.verdict import CLOCKED, Part, Place
 from autotune.knobs.change import replace
-from autotune.trial.child.beside import is_of_library
+from autotune.trial.child.beside import above, is_users
 from autotune.trial.child.measured_loop import MeasuredLoop
 
 Counted = contextlib.AbstractContextManager[None]
@@ -221,16 +221,3 @@ def _users_frame(frame: FrameType, part: Part, callers: frozenset[CodeType]) -> 
                 return found or each
             found = each
     return found
-
-
-def above(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield ``frame`` and its callers."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def is_users(frame: FrameType) -> bool:
-    """Return True if ``frame`` runs the user's own code: none of a library, of Python or of this package."""
-    file = frame.f_code.co_filename
-    return not is_of_library(file)

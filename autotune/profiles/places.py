@@ -137,8 +137,10 @@ def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = S
         UsageError: it cannot be written, or its first `START` bytes have no ``mark``: it is no ``kind`` of ours.
     """
     try:
-        if path.is_dir() or re.match(r"\w+:/", str(path)):
-            raise UsageError(f"{path}: is a folder or a URL. Name the {kind}'s file in a folder")
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder. Name the {kind}'s file in it")
+        if re.match(r"\w+:/", str(path)):
+            raise UsageError(f"{path}: is a URL. Name a file: `autotune profiles push` copies a profile to a registry")
         check_replaceable(path)
         _check_folder(path.parent)
         start = read_plain(path, START) if path.is_file() else b""

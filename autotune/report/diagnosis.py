@@ -122,7 +122,7 @@ def _bounds(found: Diagnosis) -> list[str]:
     words |= {Part.LOOP: "nothing but the step in your loop", Part.THREADS: fewer}
     ranked = sorted(found.bounds.items(), key=lambda item: -item[1].value)
     return [
-        f"{words[part]}: {formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f})"
+        f"{words[part]}: {formatting.short(gain)}"
         for part, gain in ranked
         if part is not Part.PASSES and gain.value >= NOTHING and gain.low >= LEAST
     ]

@@ -65,6 +65,12 @@ def interval(proof: Proof) -> str:
     return f"{times(proof.value)} ({spread}, {proof.confidence * 100:g} % confidence, {proof.rounds} rounds)"
 
 
+def short(proof: Proof) -> str:
+    """Return ``1.41x (1.35 to 1.48)``; ``any`` in place of what has no end."""
+    value, high = (f"{each:.2f}" if math.isfinite(each) else "any" for each in (proof.value, proof.high))
+    return f"{value}{'x' * (value != 'any')} ({proof.low:.2f} to {high})"
+
+
 def gain(proof: Proof) -> str:
     """Return a proven gain: its interval, or, if that is wide, ``at least 1.43x (95 % confidence); measured 3.03x``."""
     if not WIDE < proof.half_width < math.inf:

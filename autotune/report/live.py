@@ -94,8 +94,7 @@ def _best(found: str, gain: Proof | None) -> tuple[str, str]:
     """Return the fastest settings; their gain only with an interval, for that of single trials may be far off."""
     if gain is None or not math.isfinite(gain.high):
         return f"fastest so far, not proven: {found}", "yellow"
-    interval = f"{formatting.times(gain.value)} ({gain.low:.2f} to {gain.high:.2f})"
-    return f"so far {interval} with {found}", "green" if gain.gain else "yellow"
+    return f"so far {formatting.short(gain)} with {found}", "green" if gain.gain else "yellow"
 
 
 class _Console(Console):

@@ -58,7 +58,7 @@ STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock
 LOCKED = "this process holds a lock on a file, which workers would not have"
 CONNECTED = "the script holds an open {}, which workers would share"
 THREADED = "the data set holds a thread, which workers would not have"
-HANDLED = "the script handles SIGCHLD, which workers raise when they end"
+HANDLED = "the script handles SIGCHLD, which it would get whenever a worker ends"
 UNREADABLE = "this process has a file open that workers cannot open again"
 
 
@@ -402,7 +402,7 @@ class Workers(Change):
         iterator = LateIterator(ready)
         iterator.goes_on, iterator.on_stall = not isinstance(loader.dataset, IterableDataset), self._stalled
         children.difference_update(iterator._workers)  # the script's own waits and forks know nothing of them
-        atexit.unregister(_end_all)
+        atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
         running[iterator] = os.getpid()
         return iterator

@@ -107,8 +107,7 @@ def reads_like(loader: DataLoader[Any], other: DataLoader[Any], *, later: bool =
     Args:
         later: nobody iterates ``other`` any more, so the data set may have been built anew, too.
     """
-    same = kinds(loader) == kinds(other) and (later or loader.dataset is other.dataset)
-    return loader is other or same
+    return loader is other or (kinds(loader) == kinds(other) and (later or loader.dataset is other.dataset))
 
 
 def stated_batch(loader: Any) -> int | None:

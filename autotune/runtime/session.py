@@ -379,7 +379,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:
         """Give the loader the workers of ``settings``, if tuning has compared one like it."""
+        compared = self._is_compared("loaders", fingerprints.of_loader, loader)
         asked = loaders.asked_of(loader, settings, self._training)
+        if not asked:
+            return
         names = ["num_workers"] if "num_workers" in asked else [*asked]
         own = f"kept at {loader.num_workers}: " if "num_workers" in asked else ""
 
@@ -388,7 +391,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 self._notes.not_applied(name, f"{own}{reason}")
 
         change: Change | str = OTHER["loaders"]
-        if self._is_compared("loaders", fingerprints.of_loader, loader) and asked:
+        if compared:
             attributes = {name: value for each in asked.values() for name, value in each.items()}
             change = loaders.workers_change(loader, attributes, settings.num_workers, note)
         kept = Refused(f"{own}{change}") if isinstance(change, str) else change

@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -32,6 +32,18 @@ NOT_READ = (ModuleType, nn.Module, Optimizer, DataLoader, Dataset)
 def is_of_library(file: str) -> bool:
     """Return True if ``file`` is Python's, an installed package's or ours."""
     return file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES)
+
+
+def is_users(frame: FrameType) -> bool:
+    """Return True if ``frame`` runs the user's own code: none of a library, of Python or of this package."""
+    return not is_of_library(frame.f_code.co_filename)
+
+
+def above(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield ``frame`` and its callers."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def state_of(dataset: Any, collate: Any) -> dict[str, str]:

@@ -239,7 +239,7 @@ class ScriptForkServer:
         ended = probe_run.run(self.script, self.hooks)
         leave(self.hooks.listener.script_ended(ended))  # the trial's, if one has begun meanwhile
 
-    def _serve(self, facts: TaskFacts, skip: int = 0) -> None:
+    def _serve(self, facts: TaskFacts, skip: int) -> None:
         """Start trials at the present place of the script, ``skip`` loaders before its training loader. Return only in
         trials, which the hooks report to."""
         self._send({"serves": True})

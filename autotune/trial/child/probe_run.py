@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import active_children
@@ -46,7 +46,7 @@ from autotune.scripts.apply import models_trained_by
 from autotune.scripts.entry import as_main, torchrun
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
-from autotune.trial.child.beside import is_of_library
+from autotune.trial.child.beside import above, is_users
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import own_positions
 from autotune.trial.messages import TrialReport, error_report
@@ -116,16 +116,34 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
 
 def _before_rank_is_known(then: Callable[[], object]) -> None:
     """Call ``then`` once, before the first variable is read that differs between processes."""
-    kind, names = type(os.environ), torchrun.variables(port=1)
-    read = kind.__getitem__
+    names = torchrun.variables(port=1)
+    _once_before([(type(os.environ), "__getitem__")], then, lambda _environment, name: name in names)
 
-    def getitem(environment: os._Environ[str], name: str) -> str:
-        if name in names and kind.__getitem__ is getitem:
-            kind.__getitem__ = read  # type: ignore[method-assign]
-            then()
-        return read(environment, name)
 
-    kind.__getitem__ = getitem  # type: ignore[method-assign]
+def before_forks_are_unsafe(then: Callable[[], object]) -> None:
+    """Call ``then`` once, before the first thread or context of a device is started."""
+    device = getattr(torch, devices.found().type, None)
+    starts = [(threading.Thread, "start"), (device, "_lazy_init")]
+    _once_before([(owner, name) for owner, name in starts if hasattr(owner, name)], then)
+
+
+def _once_before(
+    methods: Iterable[tuple[Any, str]], then: Callable[[], object], counts: Callable[..., bool] = lambda *_: True
+) -> None:
+    """Call ``then`` once, before the first call of any of ``methods`` that ``counts``. All are put back by then."""
+    undo: list[Callable[[], None]] = []
+
+    def first(original: Method) -> Method:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if undo and counts(*arguments):
+                while undo:
+                    undo.pop()()
+                then()
+            return original(*arguments, **options)
+
+        return call
+
+    undo += [replace(owner, name, first) for owner, name in methods]
 
 
 def _imported(script: Script) -> Iterator[str]:
@@ -166,7 +184,7 @@ class ProbeRun(Listener):
         self,
         script: Script,
         hooks: Hooks,
-        serve: Callable[..., object],
+        serve: Callable[[TaskFacts, int], object],
         send: Callable[[Mapping[str, Any]], None],
         users_threads: str,
     ) -> None:
@@ -177,7 +195,7 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
-        self._copys: int | None = None  # like the verdict, for the copy that is kept
+        self._kept: int | None = None
         self._begun_at = ""
         self._pass: weakref.ref[ProbedPass] | None = None
         self._steps = self._backwards = self._batches = 0
@@ -285,39 +303,34 @@ class ProbeRun(Listener):
         self.no_fork_reason = why_not_fork(self._begun_at) or own_processes()
         if self.no_fork_reason is not None:
             return False
-        verdict, self._verdict = os.pipe()
-        facts = self._waits(verdict, self._verdict)
-        if facts is None:
-            return False
-        if self._copys is not None:
-            os.close(self._copys)
-        self._serve(facts)
-        return True
+        self._verdict = self._stop_here()
+        return self._verdict is None
 
-    def _waits(self, verdict: int, others: int) -> TaskFacts | None:
-        """Fork: the child is the probe run and gets None. This process waits for the facts of what the child finds, to
-        serve trials, or ends if it finds none; ``verdict`` and ``others`` are the ends of the pipe between them."""
+    def keep_copy(self) -> None:
+        """Keep a copy of this process before the script does something that forbids forks, if none does by now."""
+        self._begun_at = _users_place()
+        if os.getpid() == self._process and why_not_fork() is None and own_processes() is None:
+            self._kept = self._stop_here()
+
+    def _stop_here(self) -> int | None:
+        """Stop this process here; a fork of it goes on as the probe run, and gets the descriptor to which it writes its
+        facts if trials shall begin here. Trials get None. If nothing is written, this process ends."""
+        verdict, facts = os.pipe()
         if os.fork() == 0:
             self._process = os.getpid()
             os.close(verdict)
             own_positions()  # the waiting process will start trials at this place
-            return None
-        os.close(others)
+            return facts
+        os.close(facts)
         with open(verdict, "rb") as pipe:
             found = pipe.read()
         if not found:
             os._exit(0)  # the probe run has gone on
-        return decoded(TaskFacts, json.loads(found))
-
-    def keep_copy(self) -> None:
-        """Keep a copy of this process before the script does something that forbids forks, if none does by now."""
-        if os.getpid() != self._process:
-            return
-        self._begun_at = _users_place()
-        if why_not_fork() is None and own_processes() is None:
-            verdict, self._copys = os.pipe()
-            if (facts := self._waits(verdict, self._copys)) is not None:
-                self._serve(facts, facts.skip - self._loaders)
+        if self._kept is not None:
+            os.close(self._kept)
+        known = decoded(TaskFacts, json.loads(found))
+        self._serve(known, max(0, known.skip - self._loaders))
+        return None
 
     def _look(self, least: int = ENOUGH_STEPS) -> None:
         """End the probe run if it has seen enough."""
@@ -327,7 +340,7 @@ class ProbeRun(Listener):
         skip = 0 if self.seen.loader is None else self._loaders - 1
         facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
         facts = dataclasses.replace(facts, no_fork_reason=self.no_fork_reason)
-        waiting = self._copys if self._verdict is None else self._verdict
+        waiting = self._kept if self._verdict is None else self._verdict
         if waiting is not None:
             os.write(waiting, json.dumps(asdict(facts)).encode())
         else:
@@ -363,30 +376,9 @@ def leave(code: int = 0) -> None:
     os._exit(code)
 
 
-def before_forks_are_unsafe(then: Callable[[], object]) -> None:
-    """Call ``then`` once, before the first thread or context of a device is started."""
-    undo: list[Callable[[], None]] = []
-
-    def first(original: Method) -> Method:
-        def starts(*arguments: Any, **options: Any) -> Any:
-            if undo:
-                while undo:
-                    undo.pop()()
-                then()
-            return original(*arguments, **options)
-
-        return starts
-
-    device = getattr(torch, devices.found().type, None)
-    owners = [(threading.Thread, "start"), (device, "_lazy_init")]
-    undo += [replace(owner, name, first) for owner, name in owners if hasattr(owner, name)]
-
-
 def _users_place() -> str:
     """Return where the script is now, as ``(train.py:40)``; empty if none of its frames is above."""
-    frame = sys._getframe()
-    while frame is not None and is_of_library(frame.f_code.co_filename):
-        frame = frame.f_back  # type: ignore[assignment]
+    frame = next(filter(is_users, above(sys._getframe())), None)
     return "" if frame is None else f" ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
 
 

@@ -88,8 +88,7 @@ def test_what_comes_before_the_thread_is_run_once(before: str, tmp_path: Path, m
 
 
 def test_a_thread_that_has_ended_forbids_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = THREAD.replace("threading.Event().wait, daemon=True).start()", "int)\n_.start()\n_.join()")
-    ended = ended.replace("threading.Thread(", "_ = threading.Thread(")
+    ended = "import threading\nthread = threading.Thread(target=int)\nthread.start()\nthread.join()\n"
     with running(ended + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
         found, own = bench(runner)
         assert runner.no_fork_reason is None

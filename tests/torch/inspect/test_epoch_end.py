@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.inspect.epoch_end import Loops
-from autotune.inspect.step_clock import above
+from autotune.trial.child.beside import above
 
 HEAD = """
 import torch

@@ -11,7 +11,7 @@ import pytest
 from autotune.inspect.doctor import Finding
 from autotune.inspect.verdict import Bound, Diagnosis, Part, conclude
 from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_data, doctor, sentence, text
-from autotune.report.formatting import WIDTH
+from autotune.report.formatting import WIDTH, short
 from tests.doubles.inspections import facts, gain, inspection, rounds
 from tests.doubles.results import BASELINE
 
@@ -50,6 +50,7 @@ def test_an_interval_that_allows_anything_has_no_line() -> None:
     found = replace(found, bounds=dict(found.bounds) | {Part.UPDATE: gain(3.46, 0.0, 2584.73)})
     assert "2.50x (" in text("model", found, 1.0)
     assert "3.46x" not in text("model", found, 1.0)
+    assert short(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
 
 
 def test_json_has_plain_names() -> None:
