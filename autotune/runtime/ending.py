@@ -28,9 +28,10 @@ def explain(words: Callable[[], str], only: BaseException | None = None) -> Call
 def say() -> None:
     """Say what is in force, once, if an error that nobody caught ends this process. Prompts show errors and go on."""
     error = getattr(sys, "last_value", None)
+    ends = isinstance(error, Exception | KeyboardInterrupt)  # who interrupts it may find that it hangs
     while IN_FORCE:
         words, only = IN_FORCE.popitem()
-        if isinstance(error, Exception) and only in (None, error) and not hasattr(sys, "ps1") and (text := words()):
+        if ends and only in (None, error) and not hasattr(sys, "ps1") and (text := words()):
             print(f"autotune: this training ran with {text}. {DISABLE}=1 runs it without", file=sys.stderr)
 
 

@@ -23,7 +23,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing import pool, process
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
@@ -37,7 +36,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 from autotune.knobs.change import Change, Method, replace
 from autotune.runtime import random_state
 from autotune.runtime.fingerprints import objects
-from autotune.runtime.served_loaders import ITERATOR, WORKERS, Attributes, served
+from autotune.runtime.served_loaders import ITERATOR, served
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
@@ -45,6 +44,7 @@ children: set[Any] = process._children  # type: ignore[attr-defined]
 with_traceback: Callable[..., Any] = pool.ExceptionWithTraceback  # type: ignore[attr-defined]
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
 DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
+NUM_WORKERS = "num_workers"
 STREAMS = 2
 """The last descriptor of standard input and output."""
 BY_VALUE = 2**16
@@ -369,34 +369,37 @@ class EarlyIterator(_SingleProcessDataLoaderIter):
 
 
 class Workers(Change):
-    """Other workers of a loader, looked at whenever it starts them: ``note`` gets the reason if it may not."""
+    """A loader that iterates with other attributes than it has: those that a script reads stay its own.
+
+    Whether it may is looked at whenever it starts workers: ``note`` gets the reason if it may not.
+    """
 
     def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
-        self._users, self._note = loader.num_workers, note
+        self._loader, self.attributes, self._note = loader, attributes, note
+        self._users = loader.num_workers
         self._why_not: str | None = None
         self._stall: str | None = None
-        self.attributes = Attributes(loader, attributes)
         restore = contextlib.ExitStack()
-        restore.callback(self.attributes.undo)
-        restore.callback(served(loader, **{WORKERS: self, ITERATOR: partial(self.iterator, loader)}).undo)
-        if loader.num_workers > self._users:
+        restore.callback(served(loader, **{ITERATOR: self._iterator}).undo)
+        if attributes.get(NUM_WORKERS, 0) > self._users:
             restore.callback(raise_limit())
         super().__init__(restore.close, lambda: self._why_not)
 
-    def iterator(self, loader: DataLoader[Any]) -> Any:
-        """Begin to iterate ``loader``, or a loader with its attributes."""
-        if loader.num_workers <= self._users:
-            early = loader.num_workers == 0 < self._users
-            return EarlyIterator(loader) if early else DataLoader._get_iterator(loader)
-        ready, files = object.__new__(type(loader)), open_files()
-        own = vars(ready)
-        own.update(vars(loader))
+    def _iterator(self) -> Any:
+        """Begin to iterate."""
+        loader, ready = self._loader, object.__new__(type(self._loader))
+        vars(ready).update(vars(loader) | self.attributes)
+        if loader.num_workers != self._users:  # the script has chosen another number since
+            return DataLoader._get_iterator(loader)
+        if ready.num_workers <= self._users:
+            early = ready.num_workers == 0 < self._users
+            return EarlyIterator(ready) if early else DataLoader._get_iterator(ready)
+        files = open_files()
         self._why_not = self._stall or why_not_shared(loader, files)
         if self._why_not is not None:
             self._note(self._why_not)
-            self.attributes.put_back(own)
-            return DataLoader._get_iterator(ready)
-        own["worker_init_fn"] = Start(loader.worker_init_fn, self._users == 0, files)
+            return DataLoader._get_iterator(loader)
+        ready.worker_init_fn = Start(ready.worker_init_fn, self._users == 0, files)
         if self._users > 0:
             return DataLoader._get_iterator(ready)
         iterator = LateIterator(ready)

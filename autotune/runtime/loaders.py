@@ -19,7 +19,6 @@ from torch.utils.data import (
 from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.runtime.loader_workers import Workers, open_files, why_not_shared
-from autotune.runtime.served_loaders import Attributes
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
@@ -69,8 +68,8 @@ def asked_of(loader: DataLoader[Any], settings: Settings, training: Training) ->
 def workers_change(
     loader: DataLoader[Any], asked: dict[str, Any], workers: int, note: Callable[[str], None]
 ) -> Change | str:
-    """Give ``loader`` the attributes that are ``asked`` for, with so many ``workers``. Returns the change, or why it is
-    left alone. ``note`` gets the reason if it is left alone later."""
+    """Iterate ``loader`` with what is ``asked`` for, and so many ``workers``. Returns the change, or why it is left
+    alone. ``note`` gets the reason if it is left alone later."""
     attributes = dict(asked)
     context = attributes.pop(CONTEXT, None)
     users: Any = loader.multiprocessing_context or multiprocessing
@@ -92,8 +91,13 @@ def workers_change(
 def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     """Give ``loader`` batches of ``batch`` samples, of the same sampler."""
     own: Any = loader.batch_sampler
-    sampler = BatchSampler(own.sampler, batch, own.drop_last)
-    return Attributes(loader, {"batch_sampler": sampler, "batch_size": batch})
+    before, sampler = (own, loader.batch_size), BatchSampler(own.sampler, batch, own.drop_last)
+
+    def give(batches: Any, size: int | None) -> None:
+        vars(loader).update(batch_sampler=batches, batch_size=size)
+
+    give(sampler, batch)
+    return Change(lambda: give(*before) if loader.batch_sampler is sampler else None)
 
 
 def kinds(loader: DataLoader[Any]) -> tuple[Any, Any]:

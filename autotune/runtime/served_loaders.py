@@ -9,9 +9,8 @@ from torch.utils.data import DataLoader
 
 from autotune.knobs.change import Change
 
-WORKERS, ITERATOR, PASSES, ORDER = "_autotune_workers", "_get_iterator", "_autotune_passes", "_autotune_order"
-SLOTS = WORKERS, ITERATOR, PASSES, ORDER
-"""Attributes of a served loader: its workers, what makes its iterators and its passes, and the order that they read."""
+SLOTS = ITERATOR, PASSES, ORDER = "_get_iterator", "_autotune_passes", "_autotune_order"
+"""Attributes of a served loader: what makes its iterators and its passes, and the order that they read."""
 
 
 class Served(DataLoader[Any]):
@@ -54,22 +53,5 @@ def _users_class(loader: DataLoader[Any]) -> Any:
 
 def _as_users(loader: DataLoader[Any], _protocol: int) -> tuple[Any, ...]:
     """Reduce ``loader`` to the user's own, as it is without a session."""
-    state = dict(vars(loader))
-    if WORKERS in state:
-        state[WORKERS].attributes.put_back(state)
-    users = {name: value for name, value in state.items() if name not in (*SLOTS, "__reduce_ex__")}
+    users = {name: value for name, value in vars(loader).items() if name not in (*SLOTS, "__reduce_ex__")}
     return object.__new__, (_users_class(loader),), users
-
-
-class Attributes(Change):
-    """Other values of a loader's attributes. To undo it gives back those that the user has not changed since."""
-
-    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any]) -> None:
-        own = vars(loader)
-        self._changed = {name: (new, own[name]) for name, new in attributes.items() if own[name] != new}
-        own.update({name: new for name, (new, _before) in self._changed.items()})
-        super().__init__(lambda: self.put_back(own))
-
-    def put_back(self, own: dict[str, Any]) -> None:
-        """Put the user's values back into the attributes ``own``."""
-        own.update({name: before for name, (new, before) in self._changed.items() if own.get(name) is new})

@@ -56,7 +56,7 @@ class Passing(Iterator[Any]):
         return getattr(self._inner, name)
 
 
-def mover(device: torch.device, *, non_blocking: bool) -> Move | None:
+def mover(device: torch.device) -> Move | None:
     """Return a function that puts every tensor in a batch on ``device``; None if batches are right as they come.
 
     Containers keep their class, others move themselves.
@@ -70,7 +70,7 @@ def mover(device: torch.device, *, non_blocking: bool) -> Move | None:
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
-            return leaf.to(device, non_blocking=non_blocking)
+            return leaf.to(device, non_blocking=device.type == "cuda")  # it waits where memory is not pinned
         return leaf.to(device) if moves(leaf) else leaf
 
     return lambda batch: pytree.tree_map(move, batch, is_leaf=moves)
@@ -96,7 +96,7 @@ class Sharing:
 
     def serve(self, loader: DataLoader[Any], first: DataLoader[Any]) -> Change:
         """Put the batches of ``loader`` on the device. All processes read it together if it is one to train on."""
-        move = mover(self.device, non_blocking=loader.pin_memory)
+        move = mover(self.device)
         if self.world.size == 1:
             return Change() if move is None else served(loader, **{PASSES: lambda begin: Passing(begin(), move)})
         if isinstance(loader.dataset, IterableDataset):

@@ -19,6 +19,13 @@ def quiet(**changes: Any) -> Settings:
     )
 
 
+def workers_of(loader: DataLoader[Any]) -> int:
+    """Loader workers that the next pass starts, if nothing forbids them then."""
+    served = vars(loader).get("_get_iterator")
+    found: int = served.__self__.attributes.get("num_workers", loader.num_workers) if served else loader.num_workers
+    return found
+
+
 def dataset(samples: int) -> TensorDataset:
     """A small regression problem."""
     random = torch.Generator().manual_seed(7)

@@ -15,9 +15,14 @@ a rank that only exits would keep the others waiting for ever.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import functools
 import os
 import sys
+import termios
+import time
+from array import array
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -114,9 +119,19 @@ def _run_as_rank(backend: str, run: Callable[[], None]) -> None:
     if code:
         ending.say()
         as_main.flush()
+        _wait_until_read(sys.__stderr__)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides MPI's own message
         mpi.abort(code)
         os._exit(code)
+
+
+def _wait_until_read(pipe: Any, seconds: float = 1.0) -> None:
+    """Wait until mpiexec has read what is in ``pipe``: once a rank has aborted it may leave the rest."""
+    late, waiting = time.monotonic() + seconds, array("i", [1])
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+        while waiting[0] > 0 and time.monotonic() < late:
+            fcntl.ioctl(pipe.fileno(), termios.FIONREAD, waiting)
+            time.sleep(0.002)
 
 
 if __name__ == "__main__":

@@ -357,7 +357,7 @@ class _Gradients:
                 module.eval()
             elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
                 module.dropout = 0.0
-        self.move = mover(torch.device(task.device), non_blocking=False)
+        self.move = mover(torch.device(task.device))
 
     def of(self, parts: Sequence[Sequence[Any]], salt: int = 0) -> Gradient:
         """Return the gradient over all parts, each weighted by its samples, as several processes take it."""

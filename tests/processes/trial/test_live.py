@@ -35,7 +35,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 loader = torch.utils.data.DataLoader(torch.randn({samples}, 64), batch_size=16, shuffle=True)
 history = torch.zeros(100_000, len(loader))
 for epoch in range(100_000):
-    for number, batch in enumerate(loader):
+    for number, batch in enumerate(passing := iter(loader)):
         optimizer.zero_grad()
         loss = model(batch).square().mean()
         loss.backward()
@@ -106,7 +106,7 @@ def test_a_start_that_the_budget_does_not_reach_ends_nothing(tmp_path: Path, mon
 
 
 def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fails = "if loader.num_workers == 2: raise MemoryError('too large')"
+    fails = "if passing._num_workers == 2: raise MemoryError('too large')"
     with running(THREAD + TRAINS.format(samples=640, noise=fails), tmp_path, monkeypatch) as runner:
         found, own = bench(runner)
         assert found.measure(own, 0.0, runner.deadline).measured
@@ -143,7 +143,7 @@ def test_the_end_of_the_script_is_no_fault_of_settings(
 
 
 def test_a_visit_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = "time.sleep(1000 * (loader.num_workers == 1))"
+    waits = "time.sleep(1000 * (passing._num_workers == 1))"
     with running("import time\n" + THREAD + TRAINS.format(samples=640, noise=waits), tmp_path, monkeypatch) as runner:
         found, own = bench(runner)
         outcome = found.measure(own.but(num_workers=1), 0.0, time.monotonic() + 4)
@@ -156,7 +156,7 @@ def test_the_same_is_within_the_spread_of_the_own_settings(
     start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradients have noise of 1e-7: bits differ. A fault is larger, and found."""
-    fault = NOISE + "\n        if loader.num_workers == 2: model[0].weight.grad.mul_(1.01)"
+    fault = NOISE + "\n        if passing._num_workers == 2: model[0].weight.grad.mul_(1.01)"
     script = NOISY + start + TRAINS.format(samples=640, noise=fault)
     with running(script, tmp_path, monkeypatch) as runner:
         found, own = bench(runner)
@@ -332,7 +332,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = torch.utils.data.DataLoader(torch.randn(40, 4), batch_size=4)
 for epoch in range(100_000):
-    for number, batch in enumerate(loader):
+    for number, batch in enumerate(passing := iter(loader)):
         time.sleep(0.002)
         model(batch).mean().backward()
         if number % 2:

@@ -39,7 +39,7 @@ from torch.utils.data import (
 from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import Recorder, Recording, differences
-from tests.torch.records import dataset, quiet
+from tests.torch.records import dataset, quiet, workers_of
 
 Prepare = Callable[..., Any]
 Loop = Callable[[Prepare], Any]
@@ -643,7 +643,7 @@ def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, writ
     loader = DataLoader(Read(does), batch_size=2, num_workers=own, **options)
     with Session(quiet(num_workers=wanted), device="cpu") as session:
         session.prepare(loader)
-        assert loader.num_workers == wanted
+        assert workers_of(loader) == wanted
         with Recorder(list, list, lambda: loader) as recorder:
             for _ in range(2):
                 for batch in loader:
@@ -749,7 +749,7 @@ def orders(make: Callable[[torch.Generator], Any], workers: int, passes: int) ->
     seen = []
     with Session(quiet(num_workers=workers), device="cpu") as session:
         session.prepare(loader)
-        assert loader.num_workers == workers
+        assert workers_of(loader) == workers
         with Recorder(list, list, lambda: loader) as recorder:
             for _ in range(passes):
                 for _number, batch in zip(range(4), loader, strict=False):

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from autotune.runtime import loader_workers
 from autotune.runtime.session import Session
-from tests.torch.records import quiet
+from tests.torch.records import quiet, workers_of
 
 RECORD = 5_000
 
@@ -66,7 +66,7 @@ def test_workers_read_from_positions_of_their_own(tmp_path: Path, flags: int) ->
     wrong = 0
     with Session(quiet(num_workers=2), device="cpu") as session:
         session.prepare(loader)
-        assert loader.num_workers == 2
+        assert workers_of(loader) == 2
         for _ in range(8):
             wrong += sum(not records[index][1] for index in range(0, 120, 7))  # the validation, in this process
             wrong += sum(not all(right) for _, right in loader)
@@ -200,7 +200,7 @@ def test_what_a_worker_cannot_do_ends_as_without_workers(read: Callable[[int], A
         session.prepare(loader)
         torch.manual_seed(3)
         tuned = [*_pass(loader), torch.rand(1)]
-        assert loader.num_workers == 1
+        assert workers_of(loader) == 1
     assert tuned == plain
 
 
@@ -276,7 +276,7 @@ def test_an_order_is_begun_as_often_as_without(own: int, tuned: int) -> None:
         loader = DataLoader(Samples(lambda index: index), batch_sampler=Drawn(), num_workers=own)
         with Session(quiet(num_workers=workers), device="cpu") as session:
             session.prepare(loader)
-            assert (loader.num_workers, session.not_applied) == (workers, ())
+            assert (workers_of(loader), session.not_applied) == (workers, ())
             return [torch.cat(list(loader)).tolist() for _ in range(3)]
 
     assert passes(tuned) == passes(own)

@@ -22,12 +22,13 @@ pytestmark = pytest.mark.torch
 
 
 INTERRUPTED = """
-import atexit, threading
+import atexit, sys, threading
 from mpi4py import MPI
 if MPI.COMM_WORLD.rank == 1:
     for_ever = threading.Event()
     threading.Thread(target=for_ever.wait).start()
     atexit.register(for_ever.wait)
+    print("x" * 60_000, file=sys.stderr)  # mpiexec reads all of it
     raise KeyboardInterrupt
 MPI.COMM_WORLD.Barrier()
 """
