@@ -355,7 +355,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
         for knob in self._knobs:
             act = getattr(knob, hook)
             value = getattr(self.settings, knob.name)
-            if act is None or not knob.changes(value):
+            later = not compared and self.level is None and knob.name in self._in_force  # in a trial: left alone too
+            if act is None or not knob.changes(value) or later:
                 continue
             self.keep(knob.name, act(value, item, self._training) if compared else Refused(OTHER[kind]))
 

@@ -172,6 +172,21 @@ def test_the_same_is_within_the_spread_of_the_own_settings(
         assert faulty.differences
 
 
+SECOND = """other = other if number or epoch else torch.nn.Linear(64, 3)
+        second = second if number or epoch else torch.optim.SGD(other.parameters(), lr=0.01)
+        if number % 5 == 4: other(batch).sum().backward(); second.step()"""
+
+
+@pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
+def test_a_model_that_trains_later_is_passed_over(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run leaves it alone, and says so: a generator that steps with every fifth batch."""
+    script = "other = second = None\n" + start + TRAINS.format(samples=640, noise=SECOND)
+    with running(script, tmp_path, monkeypatch) as runner:
+        found, own = bench(runner)
+        outcome = found.measure(own.but(precision="bf16", optimizer_impl="fused"), 0.0, runner.deadline)
+        assert outcome.measured, outcome.reason
+
+
 SETUP = (
     THREAD
     + """

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
-from autotune.runtime.session import Session
+from autotune.runtime.session import OTHER, Session
 from tests.torch.records import network, quiet, shuffled
 
 
@@ -101,19 +101,19 @@ def test_what_comes_too_late_or_does_not_exist_is_listed() -> None:
         assert repr(session).count("(") == 5
 
 
-def test_a_model_and_an_optimizer_that_were_not_compared_are_left_alone() -> None:
+@pytest.mark.parametrize("level", ["safe", None])
+def test_a_model_and_an_optimizer_that_were_not_compared_are_left_alone(level: str | None) -> None:
+    """In a trial, which has no level, without a word: its settings are in force for others."""
     known, other = network(), nn.Linear(8, 1)
     adam, sgd = torch.optim.Adam(known.parameters()), torch.optim.SGD(other.parameters(), lr=0.1)
     compared = Fingerprint((fingerprints.of_model(known),), (fingerprints.of_optimizer(adam),))
     settings = quiet(precision="bf16", optimizer_impl="fused")
-    with Session(settings, device="cpu", compared=compared) as session:
+    with Session(settings, device="cpu", level=level, compared=compared) as session:
         session.prepare(known, adam)
         assert session.not_applied == ()
         session.prepare(other, sgd)
-        assert dict(session.not_applied) == {
-            "precision": "the model is not the one that was tuned",
-            "optimizer_impl": "the optimizer is not the one that was tuned",
-        }
+        refused = {"precision": OTHER["models"], "optimizer_impl": OTHER["optimizers"]}
+        assert dict(session.not_applied) == (refused if level else {})
         assert session.seen.models == (fingerprints.of_model(known), fingerprints.of_model(other))
         assert not sgd._optimizer_step_pre_hooks
 
