@@ -7,7 +7,6 @@ import functools
 import importlib
 import math
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -43,8 +42,6 @@ FIRST_COMPILE_BUDGET_SECONDS = 45.0
 COMPILES_IN_A_RUN = 6
 """What search and proof compile, in units of the first time: other modes and precisions anew, the rest from the cache.
 A run with time for half of that still finds and proves a mode."""
-COMPILED_FOLDER = "compiled"
-"""In the user's cache folder: what trials have compiled, so that the first step of the training compiles nothing."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 TRITON_CAPABILITY = (7, 0)
 """Least CUDA compute capability that Triton compiles for."""
@@ -153,7 +150,8 @@ class Compiled(Change):
             if not isinstance(error, getattr(exceptions, "TorchDynamoException", ())):
                 raise  # the model's own
             self._compiled, self._failure = None, words(error)
-            _drop_headers(os.environ.get(CACHE_VARIABLE, ""))  # half-written files of a killed process
+            if CACHE_VARIABLE in os.environ:
+                _drop_headers(os.environ[CACHE_VARIABLE])  # half-written files of a killed process
             return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
@@ -210,26 +208,6 @@ def _drop_headers(folder: str) -> None:
     """Remove precompiled C++ headers from a cache ``folder``: one that is half written fails every compile after it."""
     for path in Path(folder).glob("torchinductor_*/precompiled_headers/*.gch"):
         path.unlink(missing_ok=True)
-
-
-def keep_compiled(compiled: Path, cache: Path) -> None:
-    """Add the files in ``compiled`` to the ``cache`` of the training that follows: its first step then compiles
-    nothing. Names are hashes of the content, so nothing is replaced.
-
-    Never raises: without these files, only the first step of the training takes longer.
-    """
-    with contextlib.suppress(OSError):
-        shutil.copytree(
-            compiled, cache, ignore=shutil.ignore_patterns("locks"), copy_function=_copy_missing, dirs_exist_ok=True
-        )
-
-
-def _copy_missing(source: str, target: str) -> None:
-    """Copy a file that is missing, under its name only once it is whole: a training may read it meanwhile."""
-    if not os.path.exists(target):
-        partial = f"{target}.{os.getpid()}.partial"
-        shutil.copy2(source, partial)
-        os.replace(partial, target)
 
 
 def words(error: BaseException) -> str:

@@ -68,6 +68,8 @@ class Context:
     """The gradient noise scale in batches of the baseline; None if it was not measured."""
     memory: MemoryUse = field(default_factory=MemoryUse)
     """What a process of the baseline held."""
+    load_threads: float = 1.0
+    """Threads that read samples in it, on average."""
     max_memory: int | None = None
     max_gpu_memory: int | None = None
     """Bytes of the host, and of each GPU, that the user allows; None for all there are."""

@@ -15,6 +15,7 @@ from autotune.knobs.loader import BATCH_SIZE, NUM_WORKERS, PIN_MEMORY, PREFETCH_
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
 from autotune.knobs.precision import MATMUL_PRECISION, PRECISION
 from autotune.knobs.threads import INTEROP_THREADS, OMP_WAIT, THREADS
+from autotune.knobs.worker_threads import WORKER_THREADS
 
 KNOBS: tuple[Knob, ...] = (
     PROCESSES,
@@ -26,6 +27,7 @@ KNOBS: tuple[Knob, ...] = (
     NUM_WORKERS,
     PREFETCH_FACTOR,
     WORKER_START,
+    WORKER_THREADS,
     PIN_MEMORY,
     BATCH_SIZE,
     CHANNELS_LAST,

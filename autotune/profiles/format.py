@@ -26,6 +26,8 @@ from autotune.stats.proof import MOST_SPEEDUP, Proof, Round
 from autotune.stats.whole_run import WholeRun
 
 SCHEMA = "autotune.profile"
+CROWDED = 16.0
+"""Threads of libraries in all workers on the same CPUs: 12 times was measured on two."""
 OTHER_EFFECTS = 10.0
 """Compilation, memory, binding and threads that wait for each other together bring no more than this."""
 LOWER_PRECISION = 16.0
@@ -322,8 +324,8 @@ class Profile:
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.
 
-        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all
-        else together brings at most `OTHER_EFFECTS`.
+        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio, and
+        one thread in workers `CROWDED`; all else together brings at most `OTHER_EFFECTS`.
         """
         own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0
@@ -335,6 +337,7 @@ class Profile:
             (1 + own.num_workers) / (1 + ours.num_workers),
             own.global_batch / ours.global_batch,
             precision,
+            CROWDED if own.worker_threads != ours.worker_threads else 1.0,
         )
         return OTHER_EFFECTS * math.prod(max(1.0, ratio) for ratio in ratios)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from autotune.devices import CUDA
 from autotune.environment import LEVEL, PROFILE
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
-from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.stated import own_threads
@@ -150,12 +148,3 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
             platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda, devices.found().type
         ),
     )
-
-
-def take_compiled(settings: Settings | None) -> Callable[[], object]:
-    """Let PyTorch's compiler look first in the cache that tuning has kept. Returns a function that undoes it."""
-    cache = System().cache_folder() if settings is not None and settings.compile != "off" else None
-    if cache is None or CACHE_VARIABLE in os.environ:
-        return lambda: None
-    os.environ[CACHE_VARIABLE] = str(cache / COMPILED_FOLDER)
-    return lambda: os.environ.pop(CACHE_VARIABLE, None)

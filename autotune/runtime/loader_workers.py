@@ -399,7 +399,7 @@ class Workers(Change):
         if self._why_not is not None:
             self._note(self._why_not)
             return DataLoader._get_iterator(loader)
-        ready.worker_init_fn = Start(ready.worker_init_fn, self._users == 0, files)
+        vars(ready)["worker_init_fn"] = Start(ready.worker_init_fn, self._users == 0, files)
         if self._users > 0:
             return DataLoader._get_iterator(ready)
         iterator = LateIterator(ready)

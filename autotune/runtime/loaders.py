@@ -58,10 +58,13 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
 def asked_of(loader: DataLoader[Any], settings: Settings, training: Training) -> dict[str, dict[str, Any]]:
     """Return the attributes that ``settings`` ask of ``loader``, by the knobs that differ from what it has."""
     own, found = vars(loader), dict[str, dict[str, Any]]()
+    ready = object.__new__(type(loader))
+    vars(ready).update(own)
     for knob in KNOBS:
-        asked = {} if knob.on_loader is None else knob.on_loader(settings, loader, training)
+        asked = {} if knob.on_loader is None else knob.on_loader(settings, ready, training)
         if any(name not in own or own[name] != value for name, value in asked.items()):
             found[knob.name] = asked
+            vars(ready).update({name: value for name, value in asked.items() if name == "worker_init_fn"})
     return found
 
 

@@ -485,7 +485,7 @@ def _close_at_exit(session: Session) -> None:
 
 
 def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, strict: bool) -> Session:
-    from autotune.runtime.choice import Choice, choose, take_compiled  # here: trials have their settings
+    from autotune.runtime.choice import Choice, choose  # here: trials have their settings
 
     try:
         choice = choose(path_or_url, target, level, os.environ)
@@ -493,7 +493,6 @@ def _chosen(path_or_url: str | Path | None, target: str | None, level: str | Non
         if strict and (isinstance(error, UsageError) or (path_or_url and isinstance(error, ProfileError))):
             raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
-    kept = take_compiled(choice.settings)
     session = Session(
         choice.settings,
         choice.device,
@@ -502,6 +501,5 @@ def _chosen(path_or_url: str | Path | None, target: str | None, level: str | Non
         announce=True,
         compared=choice.compared,
     )
-    session._restore.callback(kept)
     session._notes.add(*choice.notes)
     return session

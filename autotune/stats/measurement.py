@@ -75,6 +75,8 @@ class Measurement:
     """The first optimizer step, compilation included."""
     load_share: float = 0.0
     """Share of the measured time that the training process waited for its loader."""
+    load_threads: float = 1.0
+    """Threads that read samples, on average, in each process that reads."""
     memory: MemoryUse = field(default_factory=MemoryUse)
     """Of rank 0, loader workers included."""
 

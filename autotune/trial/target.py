@@ -32,7 +32,18 @@ OPTIONAL = {
 FUNCTIONS = tuple(name for name in (*REQUIRED, *OPTIONAL) if name != "CURRENT")
 PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Trials start with one thread, whatever the user has set."""
+OUR_ONE = "01"
+"""Trials start with one thread, whatever the user has set: what is another number then was set by the script."""
+USERS_THREADS = "AUTOTUNE_USERS_THREADS"
+"""In trials: the user's own `THREAD_VARIABLES`, as ``NAME=VALUE NAME=VALUE``."""
+
+
+def stated_threads(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the `THREAD_VARIABLES` of a trial's ``environment`` as the user's run has them."""
+    users = dict(each.split("=", 1) for each in environment.get(USERS_THREADS, "").split())
+    scripts = {name: environment.get(name, OUR_ONE) for name in THREAD_VARIABLES}
+    return users | {name: value for name, value in scripts.items() if value != OUR_ONE}
+
 
 STARTED = "Give a script, or a line of python, torchrun, accelerate launch or mpiexec that starts one"
 

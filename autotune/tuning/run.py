@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune import durations
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UserCodeError
-from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
 from autotune.knobs.knob import Context
 from autotune.knobs.level import HIGHEST, LOWEST
 from autotune.knobs.settings import BY_NAME
@@ -205,6 +204,7 @@ def _run_phases(job: _Job) -> Result:
         start_seconds=state.start_seconds,
         neighbours=job.load().cpus,
         memory=memory_of(state.history, state.baseline),
+        load_threads=first_measured(state.history)[1].load_threads,
         max_memory=options.max_memory,
         max_gpu_memory=options.max_gpu_memory,
     )
@@ -422,9 +422,6 @@ def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError 
     profile = profile_of(state, answers, context, evidence, recommended=job.options.level)
     # before the trials' processes are ended, which takes a moment
     saved, note = file.save(job.path, profile, job.target.path)
-    cache = System().cache_folder()
-    if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
-        keep_compiled(job.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)
     if isinstance(ended, Interrupted):
         raise Interrupted(ended.signal, saved) from ended
     if ended is not None:

@@ -67,7 +67,6 @@ def open_runner(
             origin,
             seed,
             script=target if isinstance(target, Script) else None,
-            users_threads=os.environ.get("OMP_NUM_THREADS", ""),
             binding=partial(plan, inventory=inventory),
         )
         with Runner(setup) as runner:

@@ -22,7 +22,7 @@ HELD: Held = {
     "interop_threads": (2,),
 }
 """Held in every grid: knobs that multiply its size and hardly change a rate on two cores."""
-LATER_KNOBS = ("worker_start", "malloc", "matmul_precision", "omp_wait_policy", "binding")
+LATER_KNOBS = ("worker_start", "worker_threads", "malloc", "matmul_precision", "omp_wait_policy", "binding")
 """Knobs that came after the first grids: their neutral value is held."""
 TASKS: Mapping[str, Held] = {
     "tabular_mlp": {"allocator": ("default",)},

@@ -68,7 +68,7 @@ class ForkServer:
         self.scratch = Path(request["scratch"])
         if request["script"] is not None:
             task.warm_lazy_imports()
-            script = ScriptForkServer(self, decoded(Script, request["script"]), request["users_threads"])
+            script = ScriptForkServer(self, decoded(Script, request["script"]))
             if request["facts"] is None:
                 script.load()
             else:
@@ -182,11 +182,10 @@ class ScriptForkServer:
     Args:
         server: starts the trials.
         script: the user's.
-        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
     """
 
-    def __init__(self, server: ForkServer, script: Script, users_threads: str) -> None:
-        self.server, self.script, self.users_threads = server, script, users_threads
+    def __init__(self, server: ForkServer, script: Script) -> None:
+        self.server, self.script = server, script
         self.hooks = Hooks()
         self._news: int = -1
         self._isolation: Isolation | None = None
@@ -231,7 +230,7 @@ class ScriptForkServer:
         """Run the script, in a child of the fork server or in one of a probe run."""
         self._isolation = isolate(self.server.scratch, network=self.script.network)
         self.server.scratch = Path()  # the guard removes it: mounts keep this process from it
-        self.hooks.listener = probe = ProbeRun(self.script, self.hooks, self._serve, self._send, self.users_threads)
+        self.hooks.listener = probe = ProbeRun(self.script, self.hooks, self._serve, self._send)
         spawning: Any = sys.modules["torch.multiprocessing.spawn"]
         spawning.start_processes = lambda *_, **__: probe.trains_elsewhere()
         self.hooks.look_at_calls()

@@ -40,6 +40,7 @@ from autotune.runtime.processes import of_rank_zero
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
+from autotune.trial.child import library_threads
 from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.messages import CHECK_STEPS, ScriptOver, TrialReport, TrialSpec, UnixConnection, Without
 
@@ -137,7 +138,7 @@ class MeasuredLoop:
         self.batches = 0
         self.step_items = 0.0
         self.other = 0.0
-        self._items = 0.0
+        self._items, self._load_threads = 0.0, 1.0
         self._total: Tensor | None = None  # on the loss's device: nothing here starts one before the training does
         self._last: Tensor | None = None
         self.start: Snapshot | None = None
@@ -191,7 +192,7 @@ class MeasuredLoop:
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
         """Return the next batch that ``read`` gives; always the first if the trial leaves out the loader."""
-        asked = time.perf_counter()
+        asked, cpu, own = time.perf_counter(), time.process_time(), time.thread_time()
         if self.spec.without is not Without.LOADER:
             batch = read()
             if self.on_batch is not None:
@@ -201,8 +202,14 @@ class MeasuredLoop:
                 self.batch = read()
             batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
         self.waited += time.perf_counter() - asked
+        if not self.batches:  # PyTorch's threads wait for work, and spin, from the first step on
+            self._load_threads = (time.process_time() - cpu) / max(1e-6, time.thread_time() - own)
         self.batches += 1
         return batch
+
+    def load_threads(self) -> float:
+        """Return the threads that read samples, on average: in each worker, or in this process if there is none."""
+        return library_threads.of_workers() or self._load_threads
 
     def trained_with(self) -> list[Optimizer]:
         """Return the optimizers."""

@@ -146,12 +146,14 @@ def _report(
     loop: MeasuredLoop, warmed: Measurement, blocks: Sequence[Block], seconds: float, skipped: int = 0
 ) -> TrialReport:
     """Return the report of ``blocks`` that took ``seconds``, after the warm-up ``warmed`` and ``skipped`` steps."""
+    whole = loop.spec.live or not loop.spec.resident
     measurement = replace(
         warmed,
         blocks=tuple(blocks),
         skipped_steps=loop.session.skipped_steps - skipped,
         load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
-        memory=loop.memory() if loop.spec.live or not loop.spec.resident else MemoryUse(),
+        memory=loop.memory() if whole else MemoryUse(),
+        load_threads=loop.load_threads() if whole else 1.0,
     )
     return TrialReport(
         measurement=measurement,

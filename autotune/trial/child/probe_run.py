@@ -47,10 +47,10 @@ from autotune.scripts.entry import as_main, torchrun
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child.beside import above, is_users
-from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
+from autotune.trial.child.script_facts import BACKWARDS, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import own_positions
 from autotune.trial.messages import TrialReport, error_report
-from autotune.trial.target import THREAD_VARIABLES, Script
+from autotune.trial.target import Script
 
 SEED = 0
 ENOUGH_STEPS = 3
@@ -101,7 +101,6 @@ def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None
         hooks: report what the script trains with.
         asks_for_rank: called once, before the script first reads a variable that torchrun sets.
     """
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
     os.environ.update(script.variables)
     if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
@@ -177,7 +176,6 @@ class ProbeRun(Listener):
         serve: called in the process at the fork point. It returns in trials only, to whose listener the
             hooks report from then on.
         send: sends the guard of this process an error, or the facts of the script if no process is at the fork point.
-        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
     """
 
     def __init__(
@@ -186,11 +184,10 @@ class ProbeRun(Listener):
         hooks: Hooks,
         serve: Callable[[TaskFacts, int], object],
         send: Callable[[Mapping[str, Any]], None],
-        users_threads: str,
     ) -> None:
         self.script, self.hooks = script, hooks
         self._serve, self._send = serve, send
-        self.seen = Seen(hooks, users_threads)
+        self.seen = Seen(hooks)
         self.no_fork_reason: str | None = None
         self._process = os.getpid()
         self._places = self._loaders = 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
+from autotune.trial.child import library_threads
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps, Tuner
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.script_trial import LoadedScript
@@ -95,6 +96,8 @@ def run_rank(
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     tuner = Tuner(connection, rank)
     try:
+        if not request.spec.describe:
+            library_threads.as_in_the_run(request.spec.settings)
         if isinstance(task, LoadedScript):
             return task.try_out(request.spec, tuner)
         if task is None:

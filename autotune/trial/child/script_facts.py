@@ -24,9 +24,8 @@ from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.task import batch_length, trained_facts
+from autotune.trial.target import OUR_ONE, stated_threads
 
-OUR_ONE = "01"
-"""Means one thread, and differs from a 1 that the script sets itself."""
 BY_SCRIPT, BY_USER = "the script sets its threads itself", "OMP_NUM_THREADS in your environment sets them"
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 """What a script's training steps are counted by: the first of them that it has."""
@@ -43,7 +42,6 @@ class Seen:
 
     Attributes:
         hooks: know its optimizers, whether it compiles by itself, and the threads that it sets.
-        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
         known_by: what its training steps are counted by.
         loader: the one that it trains on.
         reads: fingerprint of the loader before it was read: a data set may open its file when it is.
@@ -53,7 +51,6 @@ class Seen:
     """
 
     hooks: Hooks
-    users_threads: str = ""
     known_by: str = BATCHES
     loader: DataLoader[Any] | None = None
     reads: str = ""
@@ -156,9 +153,8 @@ def _threads(seen: Seen) -> tuple[int | None, str]:
     """Return the threads that were chosen, and by whom; None if PyTorch chooses them."""
     if seen.hooks.threads is not None:
         return seen.hooks.threads, BY_SCRIPT
-    stated, who = os.environ.get("OMP_NUM_THREADS", OUR_ONE), BY_SCRIPT
-    if stated == OUR_ONE:
-        stated, who = seen.users_threads, BY_USER
+    stated = stated_threads(os.environ).get("OMP_NUM_THREADS", "")
+    who = BY_USER if os.environ.get("OMP_NUM_THREADS", OUR_ONE) == OUR_ONE else BY_SCRIPT
     return (int(stated) if stated.isdigit() and int(stated) > 0 else None), who
 
 

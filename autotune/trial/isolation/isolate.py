@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from threadpoolctl import ThreadpoolController
+
 from autotune import linux
 from autotune.scripts import adapters
 from autotune.trial.isolation import overlays, redirected
@@ -54,6 +56,7 @@ class Isolation:
         Raises:
             OSError: what the process itself could do is refused to its child.
         """
+        _find_libraries()
         folder.mkdir(parents=True, exist_ok=True)
         if self._own_network:
             _leave_network()  # trials that run side by side may use the same port
@@ -71,6 +74,7 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
         scratch: the study's folder; it stays the real one, so that the tuner sees what is written there.
         network: True if other machines may be reached.
     """
+    _find_libraries()
     scratch, origin, why_not = scratch.resolve(), Path.cwd(), ""
     try:
         way, entered = overlays.NAME, overlays.enter(scratch, origin, default_bytes())
@@ -90,6 +94,11 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
             os.environ.update(_proxies())
             redirected.forbid_network()
     return Isolation(way, why_not, gaps, nest, own_network)
+
+
+def _find_libraries() -> None:
+    """Let threadpoolctl find what is loaded by now, and keep it: paths lead to other files afterwards."""
+    ThreadpoolController()
 
 
 def _leave_network() -> None:

@@ -27,7 +27,7 @@ from autotune.trial.messages import TrialReport, UnixConnection
 from autotune.trial.parent.judge import explain
 from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
-from autotune.trial.target import THREAD_VARIABLES, Script
+from autotune.trial.target import OUR_ONE, THREAD_VARIABLES, USERS_THREADS, Script
 
 PART_SECONDS = 1.0
 """The longest sleep: a trial's own signs of life wake the tuner more often."""
@@ -109,7 +109,8 @@ def trial_environment(base: Mapping[str, str], paths: StudyPaths, *, threads: in
     compile_workers = max(1, min(threads, memory // COMPILE_WORKER_BYTES, MAX_COMPILE_WORKERS))
     return dict(base) | {
         # One thread each until a trial sets its own number: pools that exist before a fork hang after it.
-        **dict.fromkeys(THREAD_VARIABLES, "1"),
+        **dict.fromkeys(THREAD_VARIABLES, OUR_ONE),
+        USERS_THREADS: " ".join(f"{name}={base[name]}" for name in THREAD_VARIABLES if base.get(name, "").isdigit()),
         # One machine: never a wrong interface, never a host name that does not resolve.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
@@ -135,7 +136,6 @@ class TrialSetup:
         origin: the user's working folder, mirrored for each trial.
         seed: of data order and weights.
         script: how an unmodified script is started; None for a task file.
-        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
         binding: the CPUs of each process of settings on this machine.
     """
 
@@ -145,7 +145,6 @@ class TrialSetup:
     origin: Path
     seed: int = 0
     script: Script | None = None
-    users_threads: str = ""
     binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
 
 
@@ -243,7 +242,6 @@ class ForkServerProcess:
             seed=self.setup.seed,
             scratch=str(self.setup.paths.root),
             script=None if script is None else asdict(script),
-            users_threads=self.setup.users_threads,
             facts=None if facts is None else asdict(facts),
         )
         if reply is None:

@@ -374,7 +374,7 @@ class Runner:
         Raises:
             UserCodeError: it failed as so many processes.
         """
-        own = {} if script.threads is None or self.setup.users_threads else {"threads": script.threads}
+        own = {} if script.threads is None or os.environ.get("OMP_NUM_THREADS") else {"threads": script.threads}
         facts = replace(facts, current={**own, **facts.current})
         if script.processes == 1:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
