@@ -23,7 +23,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import pool, process
+from multiprocessing.context import ForkContext, ForkProcess
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any
@@ -42,9 +44,11 @@ create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
 children: set[Any] = process._children  # type: ignore[attr-defined]
 with_traceback: Callable[..., Any] = pool.ExceptionWithTraceback  # type: ignore[attr-defined]
+set_worker_pids: Callable[..., None] = _utils.signal_handling._set_worker_pids
+remove_worker_pids: Callable[..., None] = _utils.signal_handling._remove_worker_pids
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
 DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
-NUM_WORKERS = "num_workers"
+NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
 STREAMS = 2
 """The last descriptor of standard input and output."""
 BY_VALUE = 2**16
@@ -275,6 +279,37 @@ class Stalled(Exception):
     """Workers have not sent a batch for long."""
 
 
+class LateProcess(ForkProcess):
+    """A worker that is forked when the first batch is asked for: what the script changes before that is in it."""
+
+    def start(self) -> None:
+        """Wait for `begin`."""
+
+    def begin(self) -> None:
+        """Start."""
+        super().start()
+
+    @property
+    def pid(self) -> int:
+        """Return its number; 0 before it is started, which PyTorch's handler of signals takes."""
+        return self.ident or 0
+
+    def is_alive(self) -> bool:
+        """Return True while it runs."""
+        return self.ident is not None and super().is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, if it was started."""
+        if self.ident is not None:
+            super().join(timeout)
+
+
+class LateContext(ForkContext):
+    """Makes such workers."""
+
+    Process = LateProcess
+
+
 class LateIterator(_MultiProcessingDataLoaderIter):
     """With workers, but reads its order from the first batch on and to its end when that is asked for, as without them.
 
@@ -291,6 +326,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     goes_on = False
     """If workers hang, `on_stall` is called, and the rest of the pass is read in this process; else it waits."""
     on_stall: Callable[[], object]
+    may_start: Callable[[], bool] | None = None
+    """Asked before late workers start: if they may not, this process reads. None if they run already."""
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._is_idle, self._asked = True, dict[int, Any]()
@@ -319,6 +356,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     def _next_data(self) -> Any:
         number = self._rcvd_idx
         self._asked.pop(number - 1, None)
+        if self._is_idle:
+            self._is_idle = False
+            self._begin()
         if not self._alone:
             try:
                 return self._workers_next()
@@ -332,11 +372,22 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         self._rcvd_idx += 1
         return Left(self._asked[number]).read(self)
 
+    def _begin(self) -> None:
+        """Let the workers begin to read."""
+        if self.may_start is not None:
+            self._alone = not self.may_start()
+            if self._alone:
+                return
+            workers: Any = self._workers
+            for worker in workers:
+                worker.begin()
+            remove_worker_pids(id(self))
+            set_worker_pids(id(self), tuple(worker.pid for worker in workers))
+        children.difference_update(self._workers)  # the script's own waits and forks know nothing of them
+        for _ in range(self._prefetch_factor * self._num_workers):
+            self._try_put_index()
+
     def _workers_next(self) -> Any:
-        if self._is_idle:
-            self._is_idle = False
-            for _ in range(self._prefetch_factor * self._num_workers):
-                self._try_put_index()
         if self._rcvd_idx == self._send_idx:  # all that was read is used up
             super()._try_put_index()
         return super()._next_data()  # type: ignore[no-untyped-call]
@@ -376,7 +427,7 @@ class Workers(Change):
 
     def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
         self._loader, self.attributes, self._note = loader, attributes, note
-        self._users = loader.num_workers
+        self._users, self._way = loader.num_workers, type(loader)._get_iterator
         self._why_not: str | None = None
         self._stall: str | None = None
         restore = contextlib.ExitStack()
@@ -388,27 +439,36 @@ class Workers(Change):
     def _iterator(self) -> Any:
         """Begin to iterate."""
         loader, ready = self._loader, object.__new__(type(self._loader))
-        vars(ready).update(vars(loader) | self.attributes)
-        if loader.num_workers != self._users:  # the script has chosen another number since
-            return DataLoader._get_iterator(loader)
+        own = vars(ready)
+        own.update(vars(loader) | self.attributes)
+        way = type(loader)._get_iterator
+        if loader.num_workers != self._users or way is not self._way:  # the script has chosen otherwise since
+            return way(loader)
         if ready.num_workers <= self._users:
-            early = ready.num_workers == 0 < self._users
-            return EarlyIterator(ready) if early else DataLoader._get_iterator(ready)
-        files = open_files()
-        self._why_not = self._stall or why_not_shared(loader, files)
-        if self._why_not is not None:
-            self._note(self._why_not)
-            return DataLoader._get_iterator(loader)
-        vars(ready)["worker_init_fn"] = Start(ready.worker_init_fn, self._users == 0, files)
+            return EarlyIterator(ready) if ready.num_workers < self._users and not ready.num_workers else way(ready)
+        start = own["worker_init_fn"] = Start(ready.worker_init_fn, self._users == 0)
+        stream = isinstance(loader.dataset, IterableDataset)  # it is iterated at once, as without workers
+        late = self._users == 0 and not stream and not ready.pin_memory
+        if not late and not self._may_start(start):
+            return way(loader)
         if self._users > 0:
-            return DataLoader._get_iterator(ready)
+            return way(ready)
+        own.update({"in_order": True} | ({MULTIPROCESSING_CONTEXT: LateContext()} if late else {}))
         iterator = LateIterator(ready)
-        iterator.goes_on, iterator.on_stall = not isinstance(loader.dataset, IterableDataset), self._stalled
-        children.difference_update(iterator._workers)  # the script's own waits and forks know nothing of them
+        iterator.goes_on, iterator.on_stall = not stream, self._stalled
+        iterator.may_start = partial(self._may_start, start) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
         running[iterator] = os.getpid()
         return iterator
+
+    def _may_start(self, start: Start) -> bool:
+        """Return True if workers may start now, with ``start``; note why if they may not."""
+        start.files = open_files()
+        self._why_not = self._stall or why_not_shared(self._loader, start.files)
+        if self._why_not is not None:
+            self._note(self._why_not)
+        return self._why_not is None
 
     def _stalled(self) -> None:
         self._stall = STALLED.format(PATIENCE)

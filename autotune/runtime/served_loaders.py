@@ -33,13 +33,13 @@ def served(loader: DataLoader[Any], **slots: Any) -> Change:
     own.update(slots, __reduce_ex__=partial(_as_users, loader))
     if PASSES in slots and not isinstance(loader, Served):
         names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-        loader.__class__ = type(kind.__name__, (Served, kind), names)
+        object.__setattr__(loader, "__class__", type(kind.__name__, (Served, kind), names))
 
     def undo() -> None:
         for name in slots:
             own.pop(name, None)
         if PASSES not in own:
-            loader.__class__ = _users_class(loader)
+            object.__setattr__(loader, "__class__", _users_class(loader))
         if not any(name in own for name in SLOTS):
             own.pop("__reduce_ex__", None)
 
@@ -51,7 +51,14 @@ def _users_class(loader: DataLoader[Any]) -> Any:
     return kind.__mro__[2] if issubclass(kind, Served) else kind
 
 
-def _as_users(loader: DataLoader[Any], _protocol: int) -> tuple[Any, ...]:
-    """Reduce ``loader`` to the user's own, as it is without a session."""
-    users = {name: value for name, value in vars(loader).items() if name not in (*SLOTS, "__reduce_ex__")}
-    return object.__new__, (_users_class(loader),), users
+def _as_users(loader: DataLoader[Any], protocol: int) -> tuple[Any, ...]:
+    """Reduce ``loader`` as without a session: by its class, which may have a way of its own."""
+    own, kind = vars(loader), type(loader)
+    ours = {name: own.pop(name) for name in (*SLOTS, "__reduce_ex__") if name in own}
+    object.__setattr__(loader, "__class__", _users_class(loader))
+    try:
+        found: Any = loader.__reduce_ex__(protocol)
+        return tuple(dict(each) if each is own else each for each in found)
+    finally:
+        object.__setattr__(loader, "__class__", kind)
+        own.update(ours)

@@ -90,6 +90,7 @@ def _loader_workers_are_forked() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has a quick compiler, which has compiled nothing yet."""
+    DataLoader([0]).__reduce_ex__(2)  # Python remembers what to copy in the class
     before = process_state()
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     torch._dynamo.reset()

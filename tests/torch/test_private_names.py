@@ -40,6 +40,7 @@ NAMES = {
     "torch.nn.modules.dropout": "_DropoutNd",
     "torch.nn.modules.module": "_has_any_global_hook",
     "torch.utils.data.dataloader": "_DatasetKind _MultiProcessingDataLoaderIter _SingleProcessDataLoaderIter",
+    "torch.utils.data._utils.signal_handling": "_set_worker_pids _remove_worker_pids",
     "torch.utils.data._utils.fetch": "_MapDatasetFetcher _IterableDatasetFetcher",
 }
 ATTRIBUTES: dict[str, Any] = {

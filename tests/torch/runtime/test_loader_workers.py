@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -326,3 +327,56 @@ def test_copies_and_own_settings_are_the_users() -> None:
         loader.num_workers = 0
         assert torch.cat(list(loader)).tolist() == list(range(8))
     assert (type(loader), loader.num_workers) == (DataLoader, 0)
+
+
+class Frozen(DataLoader[Any]):
+    """Takes no attributes once it is made, and leaves its lock out of copies."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "is_made" in vars(self):
+            raise TypeError("frozen")
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+
+class Own(Frozen):
+    """Iterates in its own way."""
+
+    def _get_iterator(self) -> Any:
+        return iter(["mine"])
+
+
+def test_a_loader_of_a_class_of_the_scripts_keeps_its_ways() -> None:
+    loader = Frozen(Samples(lambda index: index), 4)
+    vars(loader).update(lock=threading.Lock(), is_made=True)
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        assert torch.cat(list(loader)).tolist() == list(range(8))
+        twin = copy.deepcopy(loader)
+        assert (torch.cat(list(twin)).tolist(), set(vars(loader)) - set(vars(twin))) == (
+            list(range(8)),
+            {"lock", "_get_iterator", "__reduce_ex__"},
+        )
+        object.__setattr__(loader, "__class__", Own)
+        assert list(loader) == ["mine"]
+
+
+def _arrives_late(index: int) -> int:
+    if index < 4:  # batch 0, by the first worker
+        time.sleep(0.2)
+    return index
+
+
+def test_batches_keep_their_order_and_a_pass_begins_with_its_first_batch() -> None:
+    """Whatever order the loader would give workers of its own."""
+    samples = Samples(_arrives_late, 16)
+    loader = DataLoader(samples, 4, **({"in_order": False} if "in_order" in vars(DataLoader([0])) else {}))
+    with Session(quiet(num_workers=2), device="cpu") as session:
+        session.prepare(loader)
+        passing = iter(loader)
+        assert torch.cat(list(passing)).tolist() == list(range(16))
+        passing, samples.read = iter(loader), lambda index: -index
+        assert torch.cat(list(passing)).tolist() == [-index for index in range(16)]
+        assert len(iter(loader)) == 4  # nothing is started for it

@@ -37,6 +37,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "num_workers": (1, 2),
     "prefetch_factor": (4,),
     "worker_start": ("fork",),
+    "worker_threads": ("one",),
     "batch_size": (8,),
     "channels_last": (True,),
     "optimizer_impl": ("foreach", "fused"),
@@ -46,7 +47,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
 """Other values than the user's, by knob."""
 PROCESS_WIDE = tuple(VALUES)[:11]
 """Knobs that change no model, optimizer or loader; the last one does nothing on CPUs."""
-TOGETHER = {"prefetch_factor": {"num_workers": 1}, "worker_start": {"num_workers": 1}, "backend": {"processes": 2}}
+TOGETHER = {name: {"num_workers": 1} for name in ("prefetch_factor", "worker_start", "worker_threads")}
+TOGETHER["backend"] = {"processes": 2}
 """What a knob needs beside it to do anything."""
 SINGLE = [(name, value) for name, values in VALUES.items() for value in values]
 
