@@ -44,8 +44,7 @@ create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
 children: set[Any] = process._children  # type: ignore[attr-defined]
 with_traceback: Callable[..., Any] = pool.ExceptionWithTraceback  # type: ignore[attr-defined]
-set_worker_pids: Callable[..., None] = _utils.signal_handling._set_worker_pids
-remove_worker_pids: Callable[..., None] = _utils.signal_handling._remove_worker_pids
+handling: Any = _utils.signal_handling
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
 DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
 NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
@@ -381,8 +380,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             workers: Any = self._workers
             for worker in workers:
                 worker.begin()
-            remove_worker_pids(id(self))
-            set_worker_pids(id(self), tuple(worker.pid for worker in workers))
+            handling._remove_worker_pids(id(self))
+            handling._set_worker_pids(id(self), tuple(worker.pid for worker in workers))
         children.difference_update(self._workers)  # the script's own waits and forks know nothing of them
         for _ in range(self._prefetch_factor * self._num_workers):
             self._try_put_index()

@@ -59,6 +59,7 @@ class Case:
     num_workers: int = 0
     prefetch_factor: int = 2
     worker_start: str = "default"
+    worker_threads: str = "default"
     pin_memory: bool = False
     channels_last: bool = False
     optimizer_impl: str = "default"
@@ -139,6 +140,7 @@ AXES: dict[str, dict[Any, float]] = {
     "num_workers": {0: 18, 1: 1, 2: 1},
     "prefetch_factor": _even(1, 2, 4),
     "worker_start": {"default": 4, "fork": 1},
+    "worker_threads": {"default": 4, "one": 1},
     "pin_memory": {False: 4, True: 1},
     "channels_last": {False: 2, True: 1},
     "optimizer_impl": {"default": 2, "foreach": 1, "fused": 1},

@@ -29,6 +29,7 @@ CHANGES: dict[str, tuple[Plan, Any, dict[str, Any]]] = {
     "num_workers": (TWO, 2, {}),
     "prefetch_factor": (TWO, 2, {}),
     "worker_start": (TWO, "fork", {}),
+    "worker_threads": (TWO, "one", {}),
     "pin_memory": (GPU, False, {}),
     "batch_size": (ONE, 32, {}),
     "channels_last": (TWO, False, {}),

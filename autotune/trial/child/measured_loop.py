@@ -40,7 +40,6 @@ from autotune.runtime.processes import of_rank_zero
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
-from autotune.trial.child import library_threads
 from autotune.trial.child.snapshot import Snapshot
 from autotune.trial.messages import CHECK_STEPS, ScriptOver, TrialReport, TrialSpec, UnixConnection, Without
 
@@ -209,7 +208,12 @@ class MeasuredLoop:
 
     def load_threads(self) -> float:
         """Return the threads that read samples, on average: in each worker, or in this process if there is none."""
-        return library_threads.of_workers() or self._load_threads
+        busy = alone = 0.0
+        for pid in process_tree.descendants(os.getpid()):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                seconds = {each.id: each.user_time + each.system_time for each in psutil.Process(pid).threads()}
+                busy, alone = busy + sum(seconds.values()), alone + seconds.get(pid, 0.0)
+        return busy / alone if alone else self._load_threads
 
     def trained_with(self) -> list[Optimizer]:
         """Return the optimizers."""

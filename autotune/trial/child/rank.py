@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.settings import Settings
+from autotune.knobs.worker_threads import set_threads
 from autotune.runtime.session import Session
-from autotune.trial.child import library_threads
+from autotune.trial import process_tree
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps, Tuner
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import UNFINISHED, LoadedTask, check_split, facts, load, with_split
 from autotune.trial.messages import Resume, TrialRequest, TrialSpec, UnixConnection, error_report
+from autotune.trial.target import THREAD_VARIABLES, stated_threads
 
 
 class TrainingLoop(MeasuredLoop):
@@ -97,7 +100,7 @@ def run_rank(
     tuner = Tuner(connection, rank)
     try:
         if not request.spec.describe:
-            library_threads.as_in_the_run(request.spec.settings)
+            _put_back_threads(request.spec.settings)
         if isinstance(task, LoadedScript):
             return task.try_out(request.spec, tuner)
         if task is None:
@@ -112,6 +115,19 @@ def run_rank(
     except BaseException as error:
         tuner.report(error_report(error))
         return 1
+
+
+def _put_back_threads(settings: Settings) -> None:
+    """Give libraries other than PyTorch as many threads as in the user's run: the fork server has loaded them with one.
+    Those that are loaded later find the user's own variables."""
+    own = {name: value for name, value in stated_threads(os.environ).items() if value.isdigit() and int(value) > 0}
+    if settings.processes > 1:
+        own = {"OMP_NUM_THREADS": str(settings.threads)} | own
+    for name in THREAD_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(own)
+    cpus = len(os.sched_getaffinity(0)) if process_tree.LINUX else os.cpu_count() or 1
+    set_threads(lambda variables: next((int(own[name]) for name in variables if name in own), cpus))
 
 
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:

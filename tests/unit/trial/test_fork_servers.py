@@ -75,7 +75,7 @@ def made(base: dict[str, str] | None = None, threads: int = 8, memory: int = 64 
 @pytest.mark.parametrize(
     ("name", "users", "found"),
     [
-        *((f"{pool}_NUM_THREADS", "64", "1") for pool in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")),
+        *((f"{pool}_NUM_THREADS", "64", "01") for pool in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")),
         ("GLOO_SOCKET_IFNAME", "eth0", "lo"),
         ("NCCL_SOCKET_IFNAME", "eth0", "lo"),
         ("CUDA_DEVICE_ORDER", "FASTEST_FIRST", "FASTEST_FIRST"),
