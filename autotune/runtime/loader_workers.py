@@ -314,6 +314,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
     would swap places with those of the order. A sampler may draw some more at its end, which a loop need not reach.
+    An order with a generator of its own is read ahead as long as nobody else draws from that.
     """
 
     _is_idle = False
@@ -331,6 +332,11 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._is_idle, self._asked = True, dict[int, Any]()
         order, begun = self._index_sampler, self._sampler_iter
+        own = getattr(getattr(order, "sampler", order), "generator", None) or loader.generator
+        self._source: Any = own if isinstance(own, torch.Generator) else None
+        self._drawn: Any = None
+        self._shared = False
+        """True once others have drawn from the order's own generator."""
         with suppress(Exception):  # a sampler of the user's own
             self._batches = len(order)
         self._index_sampler = begun  # it is not begun again: it may draw random numbers at once
@@ -338,11 +344,15 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         self._index_sampler = order
 
     def _try_put_index(self) -> None:
-        if not self._is_idle and self._send_idx < self._batches:
+        if self._drawn is not None:
+            self._shared = self._shared or not torch.equal(self._source.get_state(), self._drawn)
+        if not self._is_idle and not self._shared and self._send_idx < self._batches:
             super()._try_put_index()
 
     def _next_index(self) -> Any:
         index = self._asked[self._send_idx] = super()._next_index()  # type: ignore[no-untyped-call]
+        if self._source is not None:
+            self._drawn = self._source.get_state()
         return index
 
     def _try_get_data(self, timeout: float = CHECKED_EVERY) -> Any:
@@ -383,7 +393,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             handling._remove_worker_pids(id(self))
             handling._set_worker_pids(id(self), tuple(worker.pid for worker in workers))
         children.difference_update(self._workers)  # the script's own waits and forks know nothing of them
-        for _ in range(self._prefetch_factor * self._num_workers):
+        for _ in range(1 if self._source is not None else self._prefetch_factor * self._num_workers):
             self._try_put_index()
 
     def _workers_next(self) -> Any:
@@ -392,6 +402,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return super()._next_data()  # type: ignore[no-untyped-call]
 
     def _process_data(self, data: Any, *worker: Any) -> Any:
+        if self._source is not None and self._send_idx - self._rcvd_idx + 1 < self._prefetch_factor * self._num_workers:
+            self._try_put_index()
         data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
         if isinstance(data, Raised):
             raise data.error

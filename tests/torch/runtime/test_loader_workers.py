@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
 
 from autotune.runtime import loader_workers
 from autotune.runtime.session import Session
@@ -380,3 +380,20 @@ def test_batches_keep_their_order_and_a_pass_begins_with_its_first_batch() -> No
         passing, samples.read = iter(loader), lambda index: -index
         assert torch.cat(list(passing)).tolist() == [-index for index in range(16)]
         assert len(iter(loader)) == 4  # nothing is started for it
+
+
+@pytest.mark.parametrize("draws", [True, False])
+@pytest.mark.parametrize("options", [{"num_samples": 24}, {"replacement": True, "num_samples": 80}, {}])
+def test_an_order_whose_generator_the_loop_draws_from_is_kept(options: dict[str, Any], draws: bool) -> None:
+    """Several permutations in a pass, or some indices at a time, from one generator for everything."""
+
+    def train(workers: int) -> list[Any]:
+        generator = torch.Generator().manual_seed(3)
+        samples = Samples(lambda index: index)
+        loader = DataLoader(samples, 2, sampler=RandomSampler(samples, generator=generator, **options))
+        with Session(quiet(num_workers=workers), device="cpu") as session:
+            session.prepare(loader)
+            noise = generator if draws else torch.Generator().manual_seed(4)
+            return [(batch.tolist(), torch.rand(1, generator=noise).item()) for _ in range(2) for batch in loader]
+
+    assert train(2) == train(0)
