@@ -66,7 +66,11 @@ class Workshop:
         self.syncs = 0
         self.sessions: list[Session] = []
         for module in (measured_loop, warming):
-            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=self.clock))
+            monkeypatch.setattr(
+                module,
+                "time",
+                SimpleNamespace(perf_counter=self.clock, process_time=self.clock, thread_time=self.clock),
+            )
 
     def loop(
         self,

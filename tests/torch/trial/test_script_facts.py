@@ -84,9 +84,10 @@ def test_who_sets_the_threads(
     by_script: int | None, environment: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", environment)
+    monkeypatch.setenv(USERS_THREADS, "OMP_NUM_THREADS=1")
     hooks = Hooks()
     hooks.threads = by_script
-    left_out = script_facts("x", Seen(hooks, users_threads="1")).left_out
+    left_out = script_facts("x", Seen(hooks)).left_out
     (why,) = [each.reason for each in left_out if each.knob == "threads"]
     assert words in why
 
