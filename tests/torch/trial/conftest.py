@@ -66,11 +66,8 @@ class Workshop:
         self.syncs = 0
         self.sessions: list[Session] = []
         for module in (measured_loop, warming):
-            monkeypatch.setattr(
-                module,
-                "time",
-                SimpleNamespace(perf_counter=self.clock, process_time=self.clock, thread_time=self.clock),
-            )
+            clocks = dict.fromkeys(("perf_counter", "process_time", "thread_time"), self.clock)
+            monkeypatch.setattr(module, "time", SimpleNamespace(**clocks))
 
     def loop(
         self,

@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.script_facts import (
-    OUR_ONE,
     Seen,
     counts_samples,
     script_facts,
     why_not_several,
 )
+from autotune.trial.target import OUR_ONE, USERS_THREADS
 
 DATA = TensorDataset(torch.zeros(64, 1))
 
