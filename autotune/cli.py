@@ -5,7 +5,7 @@ Commands import what they need themselves: ``autotune run`` starts within 0.3 s 
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import shlex
 import signal
@@ -293,49 +293,48 @@ app.add_typer(cli_profiles.profiles_app, name="profiles")
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. What cannot be parsed is shown by typer itself (exit 2)."""
     prepare_streams()
-    asked: dict[str, bool] = {}
+    words = sys.argv[1:] if arguments is None else arguments
+    asked = {"json": "--json" in words and words[0] != "run"}  # whose script may have it
     try:
         if project.working_folder() is None:
             raise UsageError("the working folder was deleted: change to another")
-        _run(arguments, asked)
+        _run(words, asked)
     except (AutotuneError, Interrupted) as error:
         text, traceback = _words(error), getattr(error, "traceback", "")
         if traceback:
             print(f"{traceback.rstrip()}\n", file=sys.stderr)
         say(text if isinstance(error, UserCodeError) else f"autotune: {text}")
-        if asked.get("json"):
-            answer("", _as_data(text, error.exit_code, traceback or None), as_json=True)
+        if asked["json"]:
+            _answer_error(text, error.exit_code, traceback or None)
         sys.exit(error.exit_code)
     sys.exit(0)
 
 
-def _as_data(text: str, code: int, traceback: str | None = None) -> dict[str, str | int | None]:
-    return {"error": text, "exit_code": code, "traceback": traceback}
+def _answer_error(text: str, code: int, traceback: str | None = None) -> None:
+    with contextlib.suppress(UsageError):  # of a full disk
+        answer("", {"error": text, "exit_code": code, "traceback": traceback}, as_json=True)
+        sys.stdout.flush()
 
 
-def _run(arguments: list[str] | None, asked: dict[str, bool]) -> None:
-    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets ``json`` if that is wanted."""
+def _run(words: list[str], asked: dict[str, bool]) -> None:
+    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets whether ``json`` is wanted."""
     try:
         try:
             command = typer.main.get_command(app)
-            command(args=arguments, obj=asked, default_map=project_defaults(command))
+            command(args=words, obj=asked, default_map=project_defaults(command))
         except SystemExit as ended:
             if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
                 raise Interrupted(signal.SIGINT) from None
             refused = getattr(ended.__context__, "format_message", None)  # typer has shown it to people
-            words = sys.argv[1:] if arguments is None else arguments
-            if refused is not None and asked.get("json", "--json" in words):
-                answer("", _as_data(refused(), UsageError.exit_code), as_json=True)
+            if refused is not None and asked["json"]:
+                _answer_error(refused(), UsageError.exit_code)
             raise
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None:  # such as a name of 300 letters
-            raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error
-        if error.errno != errno.ENOSPC:
+        if error.filename is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends
-        raise UsageError(f"the output cannot be written ({error.strerror})") from error
+        raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error
 
 
 def _words(error: AutotuneError | Interrupted) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -207,16 +208,34 @@ def confirm(question: str) -> None:
         raise UsageError(f"{question} Nobody confirmed (--yes does): nothing was changed")
 
 
+class _Output(io.FileIO):
+    """A standard stream. What a reader that went away, or a log on a full disk, does not take is dropped: nothing ends.
+
+    An answer that does not fit on the disk is an error, once.
+    """
+
+    failed = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.fileno() == 1 and error.errno != errno.EPIPE and not self.failed:
+                self.failed = True
+                raise UsageError(f"the output cannot be written ({error.strerror})") from error
+            return len(data)
+
+
 def prepare_streams() -> None:
-    """Open streams that are closed, and allow bytes that are not text: paths need not be text.
+    """Open streams that are closed, and let the others take what they can, also bytes that are no text, as of paths.
 
     Text for a closed stream would go to the file or socket that got its descriptor.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: the stream's own
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # to the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: the stream's own
+        if number and stream is getattr(sys, f"__{name}__"):
+            taken = io.BufferedWriter(_Output(number, "w", closefd=False))
+            encoding, by_line = ("utf-8", True) if stream is None else (stream.encoding, stream.line_buffering)
+            setattr(sys, name, io.TextIOWrapper(taken, encoding, "backslashreplace", line_buffering=by_line))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune import project
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, disabled
-from autotune.errors import NothingUsable, UsageError, did_you_mean
+from autotune.errors import NothingUsable, ProfileError, UsageError, did_you_mean
 from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
@@ -30,7 +30,7 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.profiles import places, registry
+from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, Match
@@ -103,11 +103,9 @@ def prepare(script: Script, options: StartOptions) -> Launch:
     """Return what ``autotune run`` starts: the script as it is, with the reason, if no profile can be applied.
 
     Raises:
-        UsageError: what the user asks for cannot be: a file, a level, a number of processes.
+        UsageError: what the user names is not there or cannot be: a file, a name, a level, a number of processes.
         NothingUsable: no profile can be applied, and one is required.
     """
-    if disabled(os.environ):
-        return _as_it_is(script, f"{DISABLE} is set")
     _check(options)
     try:
         return _tuned(script, options)
@@ -121,19 +119,18 @@ def prepare(script: Script, options: StartOptions) -> Launch:
 
 
 def _check(options: StartOptions) -> None:
-    """Raise `UsageError` if the user names a level or a file that is nowhere."""
+    """Raise `UsageError` if the user names what cannot be."""
     if options.level is not None and options.level not in LEVELS:
         hint = did_you_mean(options.level, LEVELS)
         raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}{hint}")
-    if options.profile and options.task:
+    if options.profile is not None and options.task is not None:
         raise UsageError("--name chooses among profiles, and --profile names one: give one of the two")
-    if options.profile and not (places.is_url(str(options.profile)) or Path(options.profile).exists()):
-        raise UsageError(f"--profile {options.profile}: no such file. autotune profiles list shows which there are")
 
 
 def _tuned(script: Script, options: StartOptions) -> Launch:
     """Return the start with a profile, or the script as it is if its profile changes nothing."""
-    if reason := slurm_tasks(os.environ) or script.hides_us:
+    reason = f"{DISABLE} is set" if disabled(os.environ) else slurm_tasks(os.environ) or script.hides_us
+    if reason:
         raise NothingUsable(reason)
     inventory = probe(quick=True)
     found, said = _profile(script, options, inventory)
@@ -246,7 +243,10 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
     """Return the profile to take: the one that the user names, else the best for this machine; and notes."""
     named = options.profile or (os.environ.get(PROFILE) if options.task is None else None)
     if named:
-        match = registry.of_file(named, Here.on(inventory))
+        try:
+            match = registry.of_file(named, Here.on(inventory))
+        except ProfileError as error:
+            raise (UsageError(f"--profile {error}") if options.profile else error) from None
         tuned = match.profile.target
         same = tuned.script is None or tuned.name in project.names_of(script.path)
         return match, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
@@ -256,7 +256,9 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
         return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])
     advice = "" if found.best else f" {words}, or take another task's: --name NAME"
-    raise NothingUsable("; ".join([f"{found.reason}{advice}", *found.notes]))
+    reason = "; ".join([f"{found.reason}{advice}", *found.notes])
+    unknown = options.task is not None and found.best is None and not registry.is_kept(options.task, script.path)
+    raise (UsageError if unknown else NothingUsable)(reason)
 
 
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:

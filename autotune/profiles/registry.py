@@ -23,6 +23,7 @@ from autotune.decoding import quote
 from autotune.errors import ProfileError, did_you_mean
 from autotune.probes.system import System
 from autotune.profiles import file, match, places
+from autotune.profiles.format import Profile
 from autotune.profiles.match import Here, Match
 from autotune.profiles.places import Place
 from autotune.project import safe_name, with_digest
@@ -139,6 +140,23 @@ class Lookup:
     def match(self) -> Match | None:
         """Return the best profile if it is applied without being named. One that is only similar is checked first."""
         return None if self.reason else self.best
+
+
+def read(named: Path | str) -> Profile:
+    """Return the profile in the file, or at the URL, that the user names."""
+    url = str(named)
+    return file.parse(read_named(url), shown(url)) if places.is_url(url) else file.read(named)
+
+
+def is_kept(target: str, script: Path | None) -> bool:
+    """Return True if any place has a profile of ``target``, of whichever machine, or cannot be listed."""
+    wanted = places.file_names(target)
+    try:
+        return any(
+            name.partition("/")[2] in wanted for each in places.places(script) for name in Registry(each).names()
+        )
+    except ProfileError:
+        return True
 
 
 def of_file(named: Path | str, here: Here) -> Match:

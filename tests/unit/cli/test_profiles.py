@@ -225,7 +225,9 @@ def test_a_working_folder_that_was_deleted_is_one_line(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert say("profiles", "list")[::2] == (2, "autotune: the working folder was deleted: change to another\n")
+    code, out, err = say("profiles", "list", "--json")
+    assert (code, err) == (2, "autotune: the working folder was deleted: change to another\n")
+    assert json.loads(out)["error"] in err
     monkeypatch.chdir(tmp_path)
 
 
