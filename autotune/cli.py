@@ -21,6 +21,7 @@ from autotune import cli_profiles, project
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
     CheckCommand,
+    Command,
     JsonOption,
     LevelOption,
     ModuleOption,
@@ -145,6 +146,8 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if report is not None:
         cli_profiles.check_report(report)
+        if options.profile is not None and os.path.realpath(report) == os.path.realpath(options.profile):
+            raise UsageError(f"--report {report}: is the profile's file too. Name another")
     from autotune.profiles.file import to_data
     from autotune.report import result as words
     from autotune.report.live import live_view
@@ -186,7 +189,7 @@ def diagnose(
     answer(words.text(name, found, time.monotonic() - started), words.as_data(name, found), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit counts, what is missing and why it matters."""
     from autotune.probes import inventory
@@ -197,7 +200,7 @@ def probe(as_json: JsonOption = False) -> None:
     answer(machine.text(facts), {"key": machine_type(facts).key, **asdict(facts)}, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def doctor(as_json: JsonOption = False) -> None:
     """List what costs speed on this machine, with the command that fixes it. Exit code 6 if it finds something."""
     from autotune.inspect.doctor import examine
@@ -260,7 +263,7 @@ def check(
 ) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if it cannot tell."""
     started = time.monotonic()
-    if profile.suffix == ".py" and target.endswith((".yaml", ".yml")):
+    if profile.endswith(".py") and target.endswith((".yaml", ".yml")):
         raise UsageError(f"the profile comes first: autotune check {target} {profile}")
     limit = seconds(budget, "--budget")
     check_budget(limit)
@@ -276,7 +279,7 @@ def check(
     raise typer.Exit(EXIT_CODES[result.verdict])
 
 
-@app.command()
+@app.command(cls=Command)
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
     from autotune.trial.target import write_task
@@ -286,7 +289,7 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
 
 
 for command in (cli_profiles.show, cli_profiles.validate, cli_profiles.diff, cli_profiles.report, cli_profiles.export):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(cli_profiles.profiles_app, name="profiles")
 
 

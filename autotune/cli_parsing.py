@@ -45,12 +45,45 @@ TargetArgument = Annotated[
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
 JsonOption = Annotated[bool, typer.Option("--json", callback=_remember, help="One JSON object on stdout.")]
-ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
+ProfileArgument = Annotated[str, typer.Argument(help="A profile (.yaml), or its URL.")]
 LevelOption = Annotated[str | None, typer.Option(help=f"One of {', '.join(LEVELS)}; by default the recommended one.")]
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 
 
-class ScriptCommand(TyperCommand):
+class Command(TyperCommand):
+    """A command. No word of it is empty, as one of a shell's variable that is not set."""
+
+    leading = 0
+    """Arguments before the target."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as Click does. What follows a script may be empty: it is the script's.
+
+        Raises:
+            UsageError: a word is empty.
+        """
+        options, before, rest = self.parted(args)
+        own = args if ctx.allow_interspersed_args else [*options, *before, *rest[:1]]
+        for option, word in zip(["", *own], own, strict=False):
+            if not word.strip() or re.fullmatch("--[a-z-]+=", word):
+                named = f"{option} {word}".strip(" =") if "-" in option + word else "an argument"
+                raise UsageError(f"{named} is empty. Is a variable of your shell not set?")
+        return super().parse_args(ctx, args)
+
+    def parted(self, args: list[str]) -> tuple[list[str], list[str], list[str]]:
+        """Return our own options, the arguments before the target, and the target with all that follows."""
+        own = (each for each in self.params if not getattr(each, "is_flag", True))
+        valued = {name for each in own for name in each.opts}
+        options, before, rest = list[str](), list[str](), list(args)
+        while rest and (rest[0].startswith("-") or len(before) < self.leading):
+            word = rest.pop(0)
+            (options if word.startswith("-") else before).append(word)
+            if word in valued and rest:
+                options.append(rest.pop(0))
+        return options, before, rest
+
+
+class ScriptCommand(Command):
     """A command on a script. All that follows the script belongs to it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -63,28 +96,13 @@ class ScriptCommand(TyperCommand):
 class TargetCommand(ScriptCommand):
     """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
 
-    leading = 0
-    """Arguments before the target."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Click does; options may also follow a task file."""
-        options, before, rest = self._parted(args)
+        options, before, rest = self.parted(args)
         target = rest[0] if rest else ""
         is_script = "-m" in options or not target or line.is_launcher(target) or _is_script(target)
         ctx.allow_interspersed_args = not is_script
         return super().parse_args(ctx, [*options, *before, *rest])
-
-    def _parted(self, args: list[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return our own options, the arguments before the target, and the target with all that follows."""
-        own = (each for each in self.params if not getattr(each, "is_flag", True))
-        valued = {name for each in own for name in each.opts}
-        options, before, rest = list[str](), list[str](), list(args)
-        while rest and (rest[0].startswith("-") or len(before) < self.leading):
-            word = rest.pop(0)
-            (options if word.startswith("-") else before).append(word)
-            if word in valued and rest:
-                options.append(rest.pop(0))
-        return options, before, rest
 
 
 class CheckCommand(TargetCommand):

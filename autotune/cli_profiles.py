@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune import project
-from autotune.cli_parsing import JsonOption, LevelOption, ProfileArgument, answer, confirm, say
+from autotune.cli_parsing import Command, JsonOption, LevelOption, ProfileArgument, answer, confirm, say
 from autotune.errors import NothingUsable, ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip inst
 
 def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print a profile for people."""
-    from autotune.profiles.file import read, to_data
+    from autotune.profiles.file import to_data
+    from autotune.profiles.registry import read
     from autotune.report import profile as words
 
     found = read(profile)
@@ -37,7 +38,7 @@ def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
 
 def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Check a profile against the schema."""
-    from autotune.profiles.file import read
+    from autotune.profiles.registry import read
 
     found = read(profile)
     data = {"path": str(profile), "schema": found.schema, "key": found.key, "target": found.target.name}
@@ -46,11 +47,15 @@ def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
 
 def diff(left: ProfileArgument, right: ProfileArgument, as_json: JsonOption = False) -> None:
     """Compare two profiles knob by knob."""
-    from autotune.profiles.file import read
+    from autotune.profiles.registry import read
     from autotune.report import profile as words
 
     one, other = read(left), read(right)
-    answer(words.diff(one, other, (left.name, right.name)), words.differences(one, other), as_json=as_json)
+    answer(
+        words.diff(one, other, (Path(left).name, Path(right).name)),
+        words.differences(one, other),
+        as_json=as_json,
+    )
 
 
 def export(
@@ -69,9 +74,9 @@ def report(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
 ) -> None:
     """Write one HTML file that shows a tuning run; it opens offline."""
-    from autotune.profiles.file import read
+    from autotune.profiles.registry import read
 
-    print(write_report(read(profile), profile, out))
+    print(write_report(read(profile), Path(profile), out))
 
 
 def check_report(out: Path) -> None:
@@ -103,7 +108,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
     return f"{out}: report of {profile.target.name}{without}"
 
 
-@profiles_app.command("list")
+@profiles_app.command("list", cls=Command)
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
     from autotune.profiles.file import parse
@@ -135,7 +140,7 @@ def list_profiles(as_json: JsonOption = False) -> None:
         say(f"no profiles in {folders}; make one: autotune tune train.py")
 
 
-@profiles_app.command("match")
+@profiles_app.command("match", cls=Command)
 def match(
     target: Annotated[str | None, typer.Argument(help="A script, a task's name, or a profile (.yaml).")] = None,
     as_json: JsonOption = False,
@@ -166,9 +171,9 @@ def match(
         raise typer.Exit(4)
 
 
-@profiles_app.command("push")
+@profiles_app.command("push", cls=Command)
 def push(
-    profile: Annotated[Path, typer.Argument(help="A profile (.yaml).")],
+    profile: ProfileArgument,
     to: Annotated[str | None, typer.Option(help="Folder or URL; else the first of AUTOTUNE_PROFILES.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another profile that is there.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also one that was measured on a busy machine.")] = False,
@@ -176,7 +181,7 @@ def push(
     """Copy a profile into a registry that others read."""
     from autotune.profiles import file, places, registry
 
-    found = file.read(profile)
+    found = registry.read(profile)
     _check_shareable(found, profile, force=force)
     there = registry.Registry(_registries(to, "--to")[0])
     own = places.file_names(found.target.name)[0]
@@ -192,7 +197,7 @@ def push(
     print(where)
 
 
-def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
+def _check_shareable(profile: Profile, path: str, *, force: bool) -> None:
     """Raise `UsageError` if others cannot rely on ``profile``, which is in the file ``path``.
 
     With ``force`` one of a busy machine is shared: `show` says what it was measured beside.
@@ -206,7 +211,7 @@ def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
         raise UsageError(f"{path}: {gain} ({level}) is not possible there: tune again when nothing else runs")
 
 
-@profiles_app.command("pull")
+@profiles_app.command("pull", cls=Command)
 def pull(
     what: Annotated[str | None, typer.Argument(help="The task's name, or the URL of a profile.")] = None,
     source: Annotated[str | None, typer.Option("--from", help="Folder or URL; else AUTOTUNE_PROFILES.")] = None,
@@ -265,12 +270,10 @@ def _best(target: str | None, source: str | None) -> Match:
 
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
-    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none."""
+    """Return the registry ``text``, or all that the environment names if None."""
     from autotune.profiles import places
 
-    found = places.named_places()
-    if text is not None:
-        found = (places.place(text),) if text.strip() else ()
+    found = places.named_places() if text is None else (places.place(text),)
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {places.VARIABLE}")
     return found

@@ -345,6 +345,8 @@ def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
         from fsspec.core import url_to_fs
         from fsspec.registry import available_protocols, registry
 
+        if not url.partition("://")[2]:
+            raise ProfileError(f"{url.partition(':')[0]}://: names no bucket, server or folder")
         known = {*available_protocols(), *registry}
         if protocol(url) not in known:
             hint = did_you_mean(protocol(url), known)

@@ -12,8 +12,8 @@ from autotune import project
 from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.profiles.file import read
 from autotune.profiles.format import Profile, machine_type
+from autotune.profiles.registry import read
 from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
@@ -53,7 +53,7 @@ class CheckResult:
 
 
 def check(
-    path: Path, target: Target, level: str | None, budget: float, observe: Observer, *, force: bool = False
+    path: Path | str, target: Target, level: str | None, budget: float, observe: Observer, *, force: bool = False
 ) -> CheckResult:
     """Measure what the profile in ``path`` claims for ``level`` again, for about ``budget`` seconds.
 

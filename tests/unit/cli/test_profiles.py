@@ -118,8 +118,7 @@ def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_
         (["push", "tuned.yaml", "--to", "/proc/x"], "cannot be written (No such file or directory)\n"),
         (["match", "million.yaml"], "million.yaml: no such file"),
         (["push", "tuned.yaml", "--to", "linked"], "only plain files are replaced"),
-        (["push", "tuned.yaml", "--to", ""], "no registry: give --to"),
-        (["pull", "resnet", "--from", " "], "no registry: give --from"),
+        (["push", "tuned.yaml", "--to", "s3://"], "s3://: names no bucket, server or folder"),
     ],
 )
 def test_what_cannot_be_done_is_said(words: list[str], said: str, say: Say, saved: Path) -> None:
@@ -173,6 +172,7 @@ def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch:
     Registry("memory://bucket/team").write("key/\x1b.yaml", "")
     code, out, err = say("profiles", "list")
     key = profiles.read(saved).key
+    assert say("validate", f"memory://bucket/team/{key}/resnet.yaml").code == 0
     assert (code, out, err) == (0, f"memory://bucket/team/{key}/resnet.yaml  resnet\n", "")
 
 
