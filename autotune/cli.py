@@ -35,6 +35,7 @@ from autotune.cli_parsing import (
     prepare_streams,
     project_defaults,
     say,
+    where_stated,
 )
 from autotune.durations import check_budget, optional_seconds, seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError, cut
@@ -304,6 +305,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _run(words, asked)
     except (AutotuneError, Interrupted) as error:
         text, traceback = _words(error), getattr(error, "traceback", "")
+        text += where_stated(text, words) if error.exit_code == UsageError.exit_code else ""
         if traceback:
             print(f"{traceback.rstrip()}\n", file=sys.stderr)
         say(text if isinstance(error, UserCodeError) else f"autotune: {text}")
@@ -329,8 +331,12 @@ def _run(words: list[str], asked: dict[str, bool]) -> None:
             if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
                 raise Interrupted(signal.SIGINT) from None
             refused = getattr(ended.__context__, "format_message", None)  # typer has shown it to people
-            if refused is not None and asked["json"]:
-                _answer_error(refused(), UsageError.exit_code)
+            if refused is not None:
+                where = where_stated(refused(), words)
+                if where:
+                    say(f"autotune: it stands in{where}")
+                if asked["json"]:
+                    _answer_error(f"{refused()}{where}", UsageError.exit_code)
             raise
         finally:
             sys.stdout.flush()

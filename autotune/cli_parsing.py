@@ -125,14 +125,19 @@ def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, stated in table.items():
         command = group.commands.get(name)
+        if name == "profiles":
+            if not isinstance(stated, list) or not all(isinstance(each, str) and each.strip() for each in stated):
+                _note(path, f"{name} is no list of folders and URLs")
+            continue
         if command is None or not isinstance(stated, Mapping):
-            if name != "profiles" or not isinstance(stated, list):
-                _unknown(path, name, [*group.commands, "profiles"])
+            advice = did_you_mean(name, [*group.commands, "profiles"])
+            _note(path, f"{name} is no table" if command else f"has {name}, which nothing reads{advice}")
             continue
         words = {option.lstrip("-"): each for each in command.params for option in (*each.opts, each.name)}
         for option in stated:
             if option not in words:
-                _unknown(path, f"{name}.{option}", [f"{name}.{word}" for word in words])
+                advice = did_you_mean(f"{name}.{option}", [f"{name}.{word}" for word in words])
+                _note(path, f"has {name}.{option}, which nothing reads{advice}")
         found[name] = {
             words[option].name: _as_typed(path, value, several=getattr(words[option], "multiple", False))
             for option, value in stated.items()
@@ -155,9 +160,24 @@ def _as_typed(path: Path, value: Any, *, several: bool) -> Any:
     return value if isinstance(value, bool) else str(value)
 
 
-def _unknown(path: Path, name: str, known: Sequence[str]) -> None:
-    hint = did_you_mean(name, known)
-    say(f"autotune: {path}: [tool.{project.TABLE}] has {name}, which nothing reads{hint}")
+def _note(path: Path, text: str) -> None:
+    say(f"autotune: {path}: [tool.{project.TABLE}] {text}")
+
+
+def where_stated(text: str, words: Sequence[str]) -> str:
+    """Return where the value stands that the error ``text`` of the command ``words`` is about; nothing if it is there.
+
+    It may be in the project's file.
+    """
+    with contextlib.suppress(ValueError, AttributeError):
+        path, table = project.stated()
+        command = next((word for word in words if word in table), "")
+        for name, value in table.get(command, {}).items():
+            option = f"--{name.replace('_', '-')}"
+            is_typed = option in (word.partition("=")[0] for word in words)
+            if (option in text and not is_typed) or text.startswith(f"{value}:"):
+                return f" ({path}: [tool.{project.TABLE}.{command}] {name})"
+    return ""
 
 
 def _is_script(target: str) -> bool:

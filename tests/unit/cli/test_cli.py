@@ -111,7 +111,15 @@ leve = "amp"
         (TABLE, [], "has buget, which nothing reads"),
         (TABLE, [], "has tune.leve, which nothing reads; did you mean tune.level?"),
         ("[tool.torch-autotune", ["train.py", "--budget", "4s"], "Its [tool.torch-autotune] is not used"),
-        ("[tool]\ntorch-autotune = 1", [], "Missing argument"),
+        ("[tool]\ntorch-autotune = 1", [], "toml: it is no table. Its [tool.torch-autotune] is not used"),
+        ("[tool.torch-autotune]\nprofiles = ['']", [], "] profiles is no list of folders and URLs"),
+        ("[tool.torch-autotune.profiles]", [], "] profiles is no list of folders and URLs"),
+        ("[tool.torch-autotune]\ntune = 1", [], "] tune is no table"),
+        ("\ufeff[tool.torch-autotune]\nfix = 1", [], "] has fix, which nothing reads"),
+        ("[tool.torch-autotune.tune]\nlevel = 3", ["train.py"], "toml: [tool.torch-autotune.tune] level)"),
+        ("[tool.torch-autotune.tune]\nseed = 'x'", ["train.py"], "toml: [tool.torch-autotune.tune] seed)"),
+        ("[tool.torch-autotune.tune]\ntarget = 5", [], "toml: [tool.torch-autotune.tune] target)"),
+        ("link", [], "Too many levels of symbolic links. Its [tool.torch-autotune] is not used"),
         ("[tool.torch-autotune.tune]\nprofile = 3\nbudget = 2.5", ["train.py"], "--budget 2.5s is too short"),
         ("[tool.torch-autotune.tune]\nonly = 'workers'", ["train.py"], "--only workers: no such knob"),
         ("[tool.torch-autotune.tune]\nfix = {threads = 0}", ["train.py"], "--fix threads"),
@@ -120,7 +128,8 @@ leve = "amp"
 def test_a_project_has_defaults_of_its_own(
     say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, table: str, typed: list[str], words: str
 ) -> None:
-    (elsewhere / "pyproject.toml").write_text(table)
+    own = elsewhere / "pyproject.toml"
+    own.symlink_to(own) if table == "link" else own.write_text(table)
     (elsewhere / "train.py").write_text("print(1)\n")
     (elsewhere / "deep").mkdir()
     monkeypatch.chdir("deep")
