@@ -60,7 +60,7 @@ def places(script: Path | None = None) -> tuple[Place, ...]:
     near = [_shortened(each / FOLDER, here) for each in project.folders(script)]
     usual = [each for each in (user_folder(script), _absolute(site_data_dir)) if each is not None]
     found: dict[str, Place] = {}
-    for each in [*near, *_stated_places(script), *usual, *named_places()]:
+    for each in [*near, *stated_places(script), *usual, *named_places()]:
         found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
@@ -70,7 +70,7 @@ def _shortened(path: Path, here: Path | None) -> Path:
     return path.relative_to(here) if here is not None and path.is_relative_to(here) else path
 
 
-def _stated_places(script: Path | None) -> list[Place]:
+def stated_places(script: Path | None) -> list[Place]:
     """Return what ``profiles = [...]`` of the project's pyproject.toml names; paths are relative to that file."""
     with contextlib.suppress(ValueError):
         path, table = project.stated(script)

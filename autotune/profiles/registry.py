@@ -204,16 +204,26 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     """
     looked = places.places(script) if roots is None else roots
     registries = [Registry(each) for each in looked]
-    found = [one for registry in registries for one in _candidates(registry, here)]
+    found = _at_once(registries, lambda each: list(_candidates(each, here)))
     if not any(_settles(one, here) for one in found):
-        found += [one for registry in registries for one in _candidates(registry, here, others=True)]
+        found += _at_once(registries, lambda each: list(_candidates(each, here, others=True)))
     best = min(found, key=lambda one: _rank(one, here), default=None)
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
     if best is not None and best.verdict in match.APPLIED:
         return Lookup(best, notes=notes)
-    named = places.named_places() if roots is None else ()
-    gone = (f"{places.VARIABLE} names {folder}, which is no folder" for folder in places.missing_folders(named))
+    named = (*places.stated_places(script), *places.named_places()) if roots is None else ()
+    gone = (f"{folder}: no such folder" for folder in places.missing_folders(named))
     return Lookup(best, _why_none(here, looked, best), (*notes, *gone))
+
+
+def _at_once(registries: Sequence[Registry], work: Callable[[Registry], list[Match]]) -> list[Match]:
+    """Return what ``work`` finds in all ``registries``. Servers are waited for together: several may be down."""
+    if sum(bool(each.url) for each in registries) < 2:  # a pool takes a while to import
+        return [one for each in registries for one in work(each)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(registries)) as pool:
+        return [one for found in pool.map(work, registries) for one in found]
 
 
 def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
