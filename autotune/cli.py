@@ -142,7 +142,7 @@ def tune(
 
 def _tune(target: Target, options: Options, started: float, report: Path | None, as_json: bool) -> None:
     """Run, and print the result. ``report`` is the HTML file to write; None for none."""
-    from autotune.tuning.runner import check_not_a_rank
+    from autotune.tuning.runner import check_not_a_rank, interrupt_on_signals
 
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if report is not None:
@@ -154,7 +154,7 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
     from autotune.report.live import live_view
     from autotune.tuning import run
 
-    with live_view(options.budget or 0.0, started) as observe:
+    with interrupt_on_signals(), live_view(options.budget or 0.0, started) as observe:
         result = run.run(target, options, observe, started)
     script = shlex.join(target.line or target.words) if isinstance(target, Script) else words.OWN_SCRIPT
     text = words.text(result.profile, result.inventory, result.path, result.load, script=script)

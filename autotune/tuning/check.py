@@ -15,6 +15,7 @@ from autotune.probes.inventory import probe
 from autotune.profiles.format import Profile, machine_type
 from autotune.profiles.registry import read
 from autotune.stats.proof import BASELINE, Proof, Round, compare
+from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.events import Observer
@@ -60,7 +61,7 @@ def check(
     Raises:
         UsageError: the profile is not for ``target`` on this machine, and not ``force``; it has no such level, or the
             level is the baseline itself: nothing is claimed.
-        NothingUsable: the settings do not run here.
+        NothingUsable: the settings could not be measured here.
         MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
@@ -99,9 +100,9 @@ def measure_claim(
             begun = time.monotonic()
             with bench.start_replicate(candidates) as replicate:
                 rounds += replicate.rounds(replicates, ROUNDS, BLOCK_SECONDS)
-            missing = set(candidates) - set(rounds[-1].rates)
-            if missing:
-                raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")
+            for ended in replicate.ends:
+                what = "your own settings" if ended == BASELINE else f"level {ended}"
+                raise NothingUsable(f"{what} could not be measured: {judge(replicate.ends[ended]).reason}")
             replicates += 1
             observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
             longest = max(longest, time.monotonic() - begun)

@@ -90,6 +90,8 @@ def test_lines_that_users_write(line: str, found: Script) -> None:
         ("torchrun --standalone=1 train.py", "takes no value"),
         ("torchrun --standalone", "no script follows"),
         ("env A=b", "env A=b: starts no script"),
+        ("env -i python train.py", "env ... -i: what prepares the environment comes before autotune"),
+        ("uv run --with x python train.py", "uv ... --with: what prepares the environment comes before"),
         ("torchrun --nproc-per-node", "a value must follow"),
         ("accelerate config", "only accelerate launch"),
         ("accelerate launch --use_fsdp train.py", "does not know this option"),
@@ -169,6 +171,9 @@ def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
     assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
+    for quoted in ("python train.py", "train.py -x"):
+        with pytest.raises(UsageError, match=f"'{quoted}' is one word, and no file"):
+            target(quoted, ())
 
 
 def test_a_line_for_several_machines_is_run_but_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
