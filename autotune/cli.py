@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -47,11 +48,15 @@ from autotune.version import VERSION
 if TYPE_CHECKING:
     from autotune.tuning.options import Options
 
+COLUMNS = shutil.get_terminal_size().columns
+NARROW = COLUMNS if 0 < COLUMNS < 60 else None
+"""The columns of a terminal on which the tables of help would cut words; None if they fit."""
 app = typer.Typer(
     name="autotune",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None if NARROW else "rich",
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": NARROW},
 )
 NOTHING_SAVED = "nothing was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."

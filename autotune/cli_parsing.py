@@ -9,10 +9,12 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand
@@ -215,12 +217,21 @@ def optional_bytes(text: str | None, option: str) -> int | None:
 
 def say(text: str) -> None:
     """Print for people, on standard error."""
-    print(text.translate(CONTROLS), file=sys.stderr)
+    print(shown(text, sys.stderr), file=sys.stderr)
 
 
 def answer(text: str, data: Any = None, *, as_json: bool = False) -> None:
     """Print the answer of a command on standard output: ``text``, or ``data`` as one JSON object."""
-    print(json.dumps(_finite(data)) if as_json else text.translate(CONTROLS))
+    print(json.dumps(_finite(data)) if as_json else shown(text, sys.stdout))
+
+
+def shown(text: str, stream: TextIO) -> str:
+    """Return ``text`` without what would steer a terminal. On one of less than 80 columns, words stay whole."""
+    text, width = text.translate(CONTROLS), shutil.get_terminal_size().columns
+    if not stream.isatty() or not 2 < width < 80:
+        return text
+    wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrap.fill(line) for line in text.split("\n"))
 
 
 def _finite(data: Any) -> Any:

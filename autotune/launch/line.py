@@ -57,9 +57,8 @@ def _without_prefix(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         variables |= {name: value} if equals else {}
         rest = rest[name == "uv" and rest[:1] == ["run"] :]
         if name in PREFIXES and rest and rest[0].startswith("-"):
-            raise UsageError(
-                f"{name} ... {rest[0]}: what prepares the environment comes before autotune: uv run --with x autotune ..."
-            )
+            advice = "what prepares the environment comes before autotune: uv run --with x autotune ..."
+            raise UsageError(f"{name} ... {rest[0]}: {advice}")
     return variables, rest
 
 
