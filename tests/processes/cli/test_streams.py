@@ -66,5 +66,5 @@ def test_no_word_is_broken_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch)
     answer = " * safe    1.50x (1.40 to 1.60, 95 % confidence, 5 rounds)  29000 samples/s"
     found = shown(answer, SimpleNamespace(isatty=lambda: True))
     assert found.split() == answer.split()
-    assert max(map(len, (found + help_text).splitlines())) <= 40
+    assert max(map(len, f"{found}\n{help_text}".splitlines())) <= 40
     assert ("--max-gpu-memory" in help_text, "…" in help_text) == (True, False)
