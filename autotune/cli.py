@@ -1,6 +1,6 @@
 """The command line: parse, call, print. The only catcher of `AutotuneError`; exit codes are those of `autotune.errors`.
 
-Commands import what they need themselves: ``autotune run`` starts within 0.3 s of Python.
+Commands import what only they need themselves: ``autotune run`` starts within 0.3 s of Python.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ import typer
 from autotune import cli_profiles, project
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
-    CheckCommand,
     Command,
     JsonOption,
     LevelOption,
     ModuleOption,
     NetworkOption,
     ProfileArgument,
-    ScriptCommand,
     TargetArgument,
     TargetCommand,
     answer,
@@ -39,10 +37,17 @@ from autotune.cli_parsing import (
     where_stated,
 )
 from autotune.durations import check_budget, optional_seconds, seconds
+from autotune.environment import is_first
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError, cut
 from autotune.knobs.level import LEVELS
+from autotune.knobs.stated import read_fixed
 from autotune.launch import line
-from autotune.trial.target import Script, Target
+from autotune.launch.command import slurm_tasks
+from autotune.launch.prepare import StartOptions, prepare
+from autotune.probes import inventory
+from autotune.profiles.file import to_data
+from autotune.profiles.format import machine_type
+from autotune.trial.target import Script, Target, write_task
 from autotune.version import VERSION
 
 if TYPE_CHECKING:
@@ -120,8 +125,6 @@ def tune(
 ) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.stated import read_fixed
-    from autotune.launch.command import slurm_tasks
     from autotune.tuning.options import Options
 
     options = Options(
@@ -154,7 +157,6 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
         cli_profiles.check_report(report)
         if options.profile is not None and os.path.realpath(report) == os.path.realpath(options.profile):
             raise UsageError(f"--report {report}: is the profile's file too. Name another")
-    from autotune.profiles.file import to_data
     from autotune.report import result as words
     from autotune.report.live import live_view
     from autotune.tuning import run
@@ -198,8 +200,6 @@ def diagnose(
 @app.command(cls=Command)
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit counts, what is missing and why it matters."""
-    from autotune.probes import inventory
-    from autotune.profiles.format import machine_type
     from autotune.report import machine
 
     facts = inventory.probe()
@@ -217,7 +217,7 @@ def doctor(as_json: JsonOption = False) -> None:
     raise typer.Exit(6 if found else 0)
 
 
-@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
+@app.command(cls=Command, context_settings=TARGET_SETTINGS)
 def run(
     script: Annotated[str, typer.Argument(help=SCRIPT_HELP, metavar="SCRIPT [ARGS]...")],
     context: typer.Context,
@@ -241,9 +241,6 @@ def run(
 ) -> None:
     """Start training with the profile's processes, threads, CPUs, backend and allocator. It always trains."""
     found = line.script(script, context.args, module=module)
-    from autotune.environment import is_first
-    from autotune.launch.prepare import StartOptions, prepare
-
     options = StartOptions(profile=profile, level=level, task=task, processes=nproc, required=required, verbose=verbose)
     launch = prepare(found, options)
     if is_first(os.environ):
@@ -255,7 +252,7 @@ def run(
         launch.start()
 
 
-@app.command(cls=CheckCommand, context_settings=TARGET_SETTINGS)
+@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def check(
     profile: ProfileArgument,
     target: TargetArgument,
@@ -288,8 +285,6 @@ def check(
 @app.command(cls=Command)
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.trial.target import write_task
-
     write_task(path)
     answer(f"wrote {path}; next: autotune tune {shlex.quote(str(path))}")
 

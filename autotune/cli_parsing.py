@@ -6,20 +6,18 @@ import contextlib
 import errno
 import io
 import json
-import math
 import os
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from autotune import project
+from autotune.decoding import as_data
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.level import LEVELS
 from autotune.launch import line
@@ -53,31 +51,30 @@ TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 
 
 class Command(TyperCommand):
-    """A command. No word of it is empty, as one of a shell's variable that is not set."""
-
-    leading = 0
-    """Arguments before the target."""
+    """A command. No word of it is empty, as one of a shell's variable that is not set is. What follows a script is the
+    script's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Click does. What follows a script may be empty: it is the script's.
-
-        Raises:
-            UsageError: a word is empty.
-        """
+        """Parse as Click does, and warn of our own options after the script."""
+        has_script = not ctx.allow_interspersed_args
         options, before, rest = self.parted(args)
-        own = args if ctx.allow_interspersed_args else [*options, *before, *rest[:1]]
+        own = [*options, *before, *rest[:1]] if has_script else args
         for option, word in zip(["", *own], own, strict=False):
             if not word.strip() or re.fullmatch("--[a-z-]+=", word):
                 named = f"{option} {word}".strip(" =") if "-" in option + word else "an argument"
                 raise UsageError(f"{named} is empty. Is a variable of your shell not set?")
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        if has_script:
+            _name_options_of_ours(ctx)
+        return left
 
     def parted(self, args: list[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return our own options, the arguments before the target, and the target with all that follows."""
+        """Return our own options, the arguments before the last one, and that with all that follows."""
         own = (each for each in self.params if not getattr(each, "is_flag", True))
         valued = {name for each in own for name in each.opts}
+        leading = sum(each.param_type_name == "argument" for each in self.params) - 1
         options, before, rest = list[str](), list[str](), list(args)
-        while rest and (rest[0].startswith("-") or len(before) < self.leading):
+        while rest and (rest[0].startswith("-") or len(before) < leading):
             word = rest.pop(0)
             (options if word.startswith("-") else before).append(word)
             if word in valued and rest:
@@ -85,17 +82,7 @@ class Command(TyperCommand):
         return options, before, rest
 
 
-class ScriptCommand(Command):
-    """A command on a script. All that follows the script belongs to it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Click does, and warn of our own options after the script."""
-        left = super().parse_args(ctx, args)
-        _name_options_of_ours(ctx)
-        return left
-
-
-class TargetCommand(ScriptCommand):
+class TargetCommand(Command):
     """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -105,12 +92,6 @@ class TargetCommand(ScriptCommand):
         is_script = "-m" in options or not target or line.is_launcher(target) or _is_script(target)
         ctx.allow_interspersed_args = not is_script
         return super().parse_args(ctx, [*options, *before, *rest])
-
-
-class CheckCommand(TargetCommand):
-    """A command on a profile and its target."""
-
-    leading = 1
 
 
 def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
@@ -167,17 +148,13 @@ def _note(path: Path, text: str) -> None:
 
 
 def where_stated(text: str, words: Sequence[str]) -> str:
-    """Return where the value stands that the error ``text`` of the command ``words`` is about; nothing if it is there.
-
-    It may be in the project's file.
-    """
+    """Return where in the project's file the value stands that the error ``text`` of the command ``words`` is about."""
     with contextlib.suppress(ValueError, AttributeError):
         path, table = project.stated()
-        command = next((word for word in words if word in table), "")
+        command, typed = next((word for word in words if word in table), ""), [word.partition("=")[0] for word in words]
         for name, value in table.get(command, {}).items():
             option = f"--{name.replace('_', '-')}"
-            is_typed = option in (word.partition("=")[0] for word in words)
-            if (option in text and not is_typed) or text.startswith(f"{value}:"):
+            if (option in text and option not in typed) or text.startswith(f"{value}:"):
                 return f" ({path}: [tool.{project.TABLE}.{command}] {name})"
     return ""
 
@@ -202,11 +179,7 @@ def _name_options_of_ours(context: typer.Context) -> None:
 
 
 def optional_bytes(text: str | None, option: str) -> int | None:
-    """Return ``8g``, ``8GiB`` or ``512m`` in bytes, by powers of 1024; None for an ``option`` that was not given.
-
-    Raises:
-        UsageError: not a size.
-    """
+    """Return ``8g``, ``8GiB`` or ``512m`` in bytes; None for an ``option`` that was not given. Else `UsageError`."""
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
@@ -217,43 +190,19 @@ def optional_bytes(text: str | None, option: str) -> int | None:
 
 def say(text: str) -> None:
     """Print for people, on standard error."""
-    print(shown(text, sys.stderr), file=sys.stderr)
+    print(text.translate(CONTROLS), file=sys.stderr)
 
 
 def answer(text: str, data: Any = None, *, as_json: bool = False) -> None:
     """Print the answer of a command on standard output: ``text``, or ``data`` as one JSON object."""
-    print(json.dumps(_finite(data)) if as_json else shown(text, sys.stdout))
-
-
-def shown(text: str, stream: TextIO) -> str:
-    """Return ``text`` without what would steer a terminal. On one of less than 80 columns, words stay whole."""
-    text, width = text.translate(CONTROLS), shutil.get_terminal_size().columns
-    if not stream.isatty() or not 2 < width < 80:
-        return text
-    wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return "\n".join(wrap.fill(line) for line in text.split("\n"))
-
-
-def _finite(data: Any) -> Any:
-    """Return ``data`` with null for numbers that JSON does not have."""
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
+    print(json.dumps(as_data(data)) if as_json else text.translate(CONTROLS))
 
 
 def confirm(question: str) -> None:
-    """Ask on the terminal.
-
-    Raises:
-        UsageError: the answer is no, or there is no terminal.
-    """
-    answer = ""
+    """Ask on the terminal. Raise `UsageError` if the answer is no, or there is no terminal."""
     if sys.stdin.isatty():
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline()
-    if answer.strip().lower() not in ("y", "yes"):
+    if not sys.stdin.isatty() or sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError(f"{question} Nobody confirmed (--yes does): nothing was changed")
 
 

@@ -7,17 +7,19 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autotune import project
 from autotune.cli_parsing import Command, JsonOption, LevelOption, ProfileArgument, answer, confirm, say
+from autotune.decoding import quote
 from autotune.errors import NothingUsable, ProfileError, UsageError
-
-if TYPE_CHECKING:
-    from autotune.profiles.format import Profile
-    from autotune.profiles.match import Match
+from autotune.probes import inventory
+from autotune.profiles import file, places, registry
+from autotune.profiles.clamp import clamp, for_this_machine
+from autotune.profiles.format import Profile
+from autotune.profiles.match import APPLIED, Here, Match
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
@@ -28,34 +30,26 @@ NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip inst
 
 def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print a profile for people."""
-    from autotune.profiles.file import to_data
-    from autotune.profiles.registry import read
     from autotune.report import profile as words
 
-    found = read(profile)
-    answer(words.show(found), to_data(found), as_json=as_json)
+    found = registry.read(profile)
+    answer(words.show(found), file.to_data(found), as_json=as_json)
 
 
 def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Check a profile against the schema."""
-    from autotune.profiles.registry import read
-
-    found = read(profile)
+    found = registry.read(profile)
     data = {"path": str(profile), "schema": found.schema, "key": found.key, "target": found.target.name}
     answer("{path}: valid {schema} for {key}, target {target}".format(**data), data, as_json=as_json)
 
 
 def diff(left: ProfileArgument, right: ProfileArgument, as_json: JsonOption = False) -> None:
     """Compare two profiles knob by knob."""
-    from autotune.profiles.registry import read
     from autotune.report import profile as words
 
-    one, other = read(left), read(right)
-    answer(
-        words.diff(one, other, (Path(left).name, Path(right).name)),
-        words.differences(one, other),
-        as_json=as_json,
-    )
+    one, other = registry.read(left), registry.read(right)
+    text = words.diff(one, other, (Path(left).name, Path(right).name))
+    answer(text, words.differences(one, other), as_json=as_json)
 
 
 def export(
@@ -74,18 +68,14 @@ def report(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
 ) -> None:
     """Write one HTML file that shows a tuning run; it opens offline."""
-    from autotune.profiles.registry import read
-
-    print(write_report(read(profile), Path(profile), out))
+    print(write_report(registry.read(profile), Path(profile), out))
 
 
 def check_report(out: Path) -> None:
     """Raise `UsageError` if no report can be drawn, or ``out`` cannot be written: before a run, not after it."""
-    from autotune.profiles.places import checked_place
-
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
-    checked_place(out, "report", REPORT)
+    places.checked_place(out, "report", REPORT)
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
@@ -93,7 +83,6 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 
     ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
-    from autotune.profiles.places import write_whole
     from autotune.report.page import html
     from autotune.search.study import journal_of, read_history  # imports optuna
 
@@ -103,7 +92,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         history = read_history(journal)
     except ValueError as error:
         raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
-    write_whole(out, html(profile, history, path, script))
+    places.write_whole(out, html(profile, history, path, script))
     without = "" if history.trials else f"; without its journal ({journal}) there are no trials to draw"
     return f"{out}: report of {profile.target.name}{without}"
 
@@ -111,23 +100,20 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 @profiles_app.command("list", cls=Command)
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
-    from autotune.profiles.file import parse
-    from autotune.profiles.places import places, target_of
-    from autotune.profiles.registry import Registry
     from autotune.report import profile as words
 
-    looked, lines, data = places(), list[str](), list[dict[str, Any]]()
-    for there in map(Registry, looked):
+    looked, lines, data = places.places(), list[str](), list[dict[str, Any]]()
+    for there in map(registry.Registry, looked):
         try:
             names = there.names()
         except ProfileError as error:  # a web server is not listed
             say(str(error))
             continue
         for name in names:
-            own = {"source": there.source(name), "target": target_of(name)}
+            own = {"source": there.source(name), "target": places.target_of(name)}
             try:
                 content = None if there.url else there.read(name)  # files at URLs are not read
-                found = parse(content, own["source"]) if content is not None else None
+                found = file.parse(content, own["source"]) if content is not None else None
                 lines.append(f"{own['source']}  {words.listed(found) if found else own['target']}")
                 data.append(own | ({"target": found.target.name, "key": found.key} if found else {}))
             except ProfileError as error:
@@ -146,10 +132,6 @@ def match(
     as_json: JsonOption = False,
 ) -> None:
     """Show which profile `autotune.load()` would take here, and how well it fits."""
-    from autotune.probes import inventory
-    from autotune.profiles import registry
-    from autotune.profiles.clamp import clamp, for_this_machine
-    from autotune.profiles.match import APPLIED, Here
     from autotune.report import profile as words
 
     machine = inventory.probe()
@@ -179,8 +161,6 @@ def push(
     force: Annotated[bool, typer.Option("--force", help="Also one that was measured on a busy machine.")] = False,
 ) -> None:
     """Copy a profile into a registry that others read."""
-    from autotune.profiles import file, places, registry
-
     found = registry.read(profile)
     _check_shareable(found, profile, force=force)
     there = registry.Registry(_registries(to, "--to")[0])
@@ -220,8 +200,6 @@ def pull(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
-    from autotune.decoding import quote
-    from autotune.profiles import file, places, registry
     from autotune.report import profile as words
 
     if what and places.is_url(what):
@@ -250,16 +228,13 @@ def pull(
 
 def _best(target: str | None, source: str | None) -> Match:
     """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it."""
-    from autotune.probes import inventory
-    from autotune.profiles import match, places, registry
-
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
     roots = _registries(source, "--from")
     missing = [f"{folder}: no such folder" for folder in places.missing_folders(roots)]
     if len(missing) == len(roots):
         raise UsageError("; ".join(missing))
-    here = match.Here.on(inventory.probe(), target)
+    here = Here.on(inventory.probe(), target)
     found = registry.search(here, roots)
     notes = [*missing, *found.notes]
     if found.best is None:
@@ -271,8 +246,6 @@ def _best(target: str | None, source: str | None) -> Match:
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
     """Return the registry ``text``, or all that the environment names if None."""
-    from autotune.profiles import places
-
     found = places.named_places() if text is None else (places.place(text),)
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {places.VARIABLE}")

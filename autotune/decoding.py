@@ -150,7 +150,7 @@ def as_data(value: Any) -> Any:
         return {key: as_data(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [as_data(item) for item in value]
-    return None if isinstance(value, float) and abs(value) > MOST_NUMBER else value
+    return None if isinstance(value, float) and not abs(value) <= MOST_NUMBER else value
 
 
 def quote(value: Any) -> str:

@@ -64,10 +64,7 @@ def _without_prefix(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def parse(words: Sequence[str]) -> Script | None:
     """Return the script that ``words`` start, whether it is there or not; None if they begin with no launcher.
-
-    Raises:
-        UsageError: an option is not known, a value is missing or wrong, or there is no script.
-    """
+    Raise `UsageError` if an option is not known, a value is missing or wrong, or there is no script."""
     if not words or not is_launcher(words[0]):
         return None
     _variables, rest = _without_prefix(words)

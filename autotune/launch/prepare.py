@@ -18,14 +18,7 @@ from autotune.knobs.constraints import with_processes
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import own_threads
-from autotune.launch.command import (
-    BINDER,
-    OUR_TORCHRUN,
-    command,
-    environment,
-    slurm_tasks,
-    without_mpi_job,
-)
+from autotune.launch import command as launcher
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
@@ -81,15 +74,11 @@ class Launch:
     def shell(self) -> str:
         """Return one shell line."""
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
-        binder = [sys.executable, *BINDER] if self.binds else []
+        binder = [sys.executable, *launcher.BINDER] if self.binds else []
         return " ".join([*variables, shlex.join([*binder, *self.command])])
 
     def start(self) -> None:
-        """Replace this process by the training (exec).
-
-        Raises:
-            UsageError: what the user's launch line begins with is not there.
-        """
+        """Replace this process by the training (exec). Raise `UsageError` if the user's own launcher is not there."""
         if self.binds:
             os.environ.update(self.environment)
             binding.main(self.command)
@@ -129,7 +118,7 @@ def _check(options: StartOptions) -> None:
 
 def _tuned(script: Script, options: StartOptions) -> Launch:
     """Return the start with a profile, or the script as it is if its profile changes nothing."""
-    reason = f"{DISABLE} is set" if disabled(os.environ) else slurm_tasks(os.environ) or script.hides_us
+    reason = f"{DISABLE} is set" if disabled(os.environ) else launcher.slurm_tasks(os.environ) or script.hides_us
     if reason:
         raise NothingUsable(reason)
     inventory = probe(quick=True)
@@ -197,8 +186,8 @@ def _launch(
     script: Script, settings: Settings, order: Order | None, own: dict[str, str], inventory: Inventory
 ) -> Launch:
     """Return the command and environment that put ``settings`` in force, with the script's ``own`` variables."""
-    base = without_mpi_job(settings, os.environ)
-    added = environment(settings, inventory, base, machines=script.machines)
+    base = launcher.without_mpi_job(settings, os.environ)
+    added = launcher.environment(settings, inventory, base, machines=script.machines)
     plan = binding.plan(settings, inventory)
     variables = added.set | own
     if plan.affinities:
@@ -206,9 +195,9 @@ def _launch(
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
     alone = settings.processes == 1 and script.machines == 1
-    binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
+    binder = [sys.executable, *launcher.BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
-    start = command(
+    start = launcher.command(
         settings,
         first,
         rest,
@@ -218,7 +207,7 @@ def _launch(
         options=script.options,
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
-        torchrun=OUR_TORCHRUN,
+        torchrun=launcher.OUR_TORCHRUN,
     )
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if script.machines > 1:

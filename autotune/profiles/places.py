@@ -152,11 +152,7 @@ def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = S
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """Return at most ``most`` bytes of the plain file ``path``. Opening a named pipe does not block.
-
-    Raises:
-        OSError: it cannot be read, or is no plain file.
-    """
+    """Return at most ``most`` bytes of ``path``; `OSError` if it is no plain file. Opening a pipe does not block."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "is not a plain file")
@@ -209,10 +205,8 @@ def _check_folder(folder: Path) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step: readers see the old file or the new one, never a part.
 
-    Missing folders are made. If writing fails or is interrupted, the old file stays and nothing is left behind.
-
-    Raises:
-        ProfileError: it cannot be written. A link, device or pipe is never replaced.
+    Missing folders are made. If writing fails (`ProfileError`) or is interrupted, the old file stays and nothing is
+    left behind. A link, device or pipe is never replaced.
     """
     missing = [each for each in (path.parent, *path.absolute().parent.parents) if not os.path.lexists(each)]
     try:

@@ -286,10 +286,7 @@ def shown(url: str) -> str:
 
 def read_url(url: str) -> bytes | None:
     """Return the content of ``url``, cut one byte after the most of a profile; None if there is no such file.
-
-    Raises:
-        ProfileError: it cannot be read, or not in time.
-    """
+    Raise `ProfileError` if it cannot be read, or not in time."""
     most = file.MAX_BYTES + 1
     if protocol(url) == "http":
         from fsspec.asyn import sync
@@ -316,10 +313,7 @@ def _write(files: Any, path: str, text: str) -> None:
 
 async def _fetch(remote: Any, url: str, most: int) -> bytes:
     """Return ``most`` bytes of a web server's file: it may send without end, and redirect to where clouds keep secrets.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    Raise `FileNotFoundError` if there is none."""
     import asyncio
     import ipaddress
     from urllib.parse import urljoin, urlsplit

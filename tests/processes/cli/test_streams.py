@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from autotune.cli_parsing import shown
 from autotune.knobs.settings import Settings
 from autotune.profiles import file
 from tests.doubles.proven_profile import profile
@@ -60,11 +58,8 @@ def test_an_early_interrupt_is_an_object_too(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_no_word_is_broken_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_breaks_no_word_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     help_text = subprocess.run([*AUTOTUNE, "tune", "-h"], capture_output=True, text=True, timeout=120).stdout
-    answer = " * safe    1.50x (1.40 to 1.60, 95 % confidence, 5 rounds)  29000 samples/s"
-    found = shown(answer, SimpleNamespace(isatty=lambda: True))
-    assert found.split() == answer.split()
-    assert max(map(len, f"{found}\n{help_text}".splitlines())) <= 40
+    assert max(map(len, help_text.splitlines())) <= 40
     assert ("--max-gpu-memory" in help_text, "…" in help_text) == (True, False)
