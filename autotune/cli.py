@@ -332,9 +332,8 @@ def _run(words: list[str], asked: dict[str, bool]) -> None:
                 raise Interrupted(signal.SIGINT) from None
             refused = getattr(ended.__context__, "format_message", None)  # typer has shown it to people
             if refused is not None:
-                where = where_stated(refused(), words)
-                if where:
-                    say(f"autotune: it stands in{where}")
+                if where := where_stated(refused(), words):
+                    say(f"autotune: it stands in {where.strip(' ()')}")
                 if asked["json"]:
                     _answer_error(f"{refused()}{where}", UsageError.exit_code)
             raise

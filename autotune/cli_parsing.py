@@ -61,7 +61,7 @@ class Command(TyperCommand):
         own = [*options, *before, *rest[:1]] if has_script else args
         for option, word in zip(["", *own], own, strict=False):
             if not word.strip() or re.fullmatch("--[a-z-]+=", word):
-                named = f"{option} {word}".strip(" =") if "-" in option + word else "an argument"
+                named = word if word.strip() else f"{option} ''".strip()
                 raise UsageError(f"{named} is empty. Is a variable of your shell not set?")
         left = super().parse_args(ctx, args)
         if has_script:
@@ -88,9 +88,8 @@ class TargetCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Click does; options may also follow a task file."""
         options, before, rest = self.parted(args)
-        target = rest[0] if rest else ""
-        is_script = "-m" in options or not target or line.is_launcher(target) or _is_script(target)
-        ctx.allow_interspersed_args = not is_script
+        is_task = bool(rest) and "-m" not in options and rest[0].endswith(".py") and not _is_script(rest[0])
+        ctx.allow_interspersed_args = is_task
         return super().parse_args(ctx, [*options, *before, *rest])
 
 
@@ -117,15 +116,15 @@ def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
             _note(path, f"{name} is no table" if command else f"has {name}, which nothing reads{advice}")
             continue
         words = {option.lstrip("-"): each for each in command.params for option in (*each.opts, each.name)}
-        for option in stated:
-            if option not in words:
+        found[name] = own = dict[str, Any]()
+        for option, value in stated.items():
+            if option not in words or value == "":
                 advice = did_you_mean(f"{name}.{option}", [f"{name}.{word}" for word in words])
-                _note(path, f"has {name}.{option}, which nothing reads{advice}")
-        found[name] = {
-            words[option].name: _as_typed(path, value, several=getattr(words[option], "multiple", False))
-            for option, value in stated.items()
-            if option in words
-        }
+                unread = f"has {name}.{option}, which nothing reads{advice}"
+                _note(path, f"{name}.{option} is empty" if option in words else unread)
+                continue
+            several = getattr(words[option], "multiple", False)
+            own[words[option].name] = _as_typed(path, value, several=several)
     return found
 
 

@@ -96,7 +96,7 @@ def script(written: str, arguments: Sequence[str], *, module: bool = False) -> S
 def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
     """Return the script as it was written, with its launcher and the whole line if it has one."""
     words = (written, *arguments)
-    first = written.split()[0]
+    first = written.partition(" ")[0]
     if first != written and not os.path.exists(written) and (is_launcher(first) or os.path.isfile(first)):
         raise UsageError(f"{written!r} is one word, and no file: give the line without quotes around it")
     os.environ.update({} if module else _without_prefix(words)[0])  # as a shell does: all that is started has them

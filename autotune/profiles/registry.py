@@ -349,7 +349,8 @@ def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
         from fsspec.core import url_to_fs
         from fsspec.registry import available_protocols, registry
 
-        if not url.partition("://")[2]:
+        behind = url.partition("://")[2]
+        if not behind or (behind[0] == "/" and protocol(url) in ("http", "s3")):
             raise ProfileError(f"{url.partition(':')[0]}://: names no bucket, server or folder")
         known = {*available_protocols(), *registry}
         if protocol(url) not in known:
