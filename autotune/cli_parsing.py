@@ -234,5 +234,6 @@ def prepare_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: the stream's own
         if number and stream is getattr(sys, f"__{name}__"):
             taken = io.BufferedWriter(_Output(number, "w", closefd=False))
-            encoding, by_line = ("utf-8", True) if stream is None else (stream.encoding, stream.line_buffering)
+            encoding = "utf-8" if stream is None else stream.encoding
+            by_line = number == 2 or stream is None or stream.line_buffering or stream.write_through
             setattr(sys, name, io.TextIOWrapper(taken, encoding, "backslashreplace", line_buffering=by_line))

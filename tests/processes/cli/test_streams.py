@@ -28,6 +28,7 @@ AUTOTUNE = (sys.executable, "-m", "autotune")
         ("validate gone.yaml 2>/dev/full", 2, "", ""),
         ("gone 2>/dev/full", 2, "", ""),
         ("run --dry-run p.py 2>/dev/full", 0, "p.py", ""),
+        ("run p.py", 0, "", "starts as it is"),
         ("show p.yaml >/dev/full", 2, "", FULL),
         ("-h >/dev/full", 2, "", FULL),
         ("show gone.yaml --json >/dev/full", 2, "", "gone.yaml: no such file"),
