@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from autotune.tuning.options import Options
 
 COLUMNS = shutil.get_terminal_size().columns
-NARROW = COLUMNS if 0 < COLUMNS < 60 else None
+NARROW = max(COLUMNS, 30) if COLUMNS < 60 else None
 """The columns of a terminal on which the tables of help would cut words; None if they fit."""
 app = typer.Typer(
     name="autotune",

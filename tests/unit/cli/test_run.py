@@ -96,6 +96,8 @@ def test_without_a_profile_that_fits_the_script_starts_as_it_is(
         (["--name", "modle", "train.py"], "did you mean model?"),
         (["--level", "maxi", "train.py"], "--level maxi: levels are safe, amp, max; did you mean max?"),
         (["--profile", "own.ipynb", "--name", "a", "train.py"], "give one of the two"),
+        (["torchrun", "--nproc-per-node=two", "train.py"], "torchrun --nproc-per-node two: give a number"),
+        (["--name", "model", "--nproc", "99", "train.py"], "at most 8 processes (8 online CPUs)"),
         (["gone.py"], "gone.py: no such script. Give a script, or a line of python,"),
         (["own.ipynb"], "own.ipynb: is a notebook"),
     ],
@@ -147,14 +149,6 @@ def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
     alone = dry(TWO)
     assert f"train is started as one process: {UNSEEN}" in alone.err
     assert OUR_TORCHRUN not in alone.out
-
-
-def test_processes_that_no_machine_runs_are_refused(dry: Dry) -> None:
-    """Seen: ``cannot train as 2 processes``."""
-    said = dry(TWO, "--nproc", "99")
-    assert (said.code, said.out) == (2, "")
-    assert "--nproc 99: this machine runs at most 8 processes (8 online CPUs)" in said.err
-    assert dry(TWO, "--nproc", "0").code == 2
 
 
 def test_torchruns_own_line_for_several_machines_is_started_tuned(
@@ -277,14 +271,6 @@ def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
     else:
         monkeypatch.setenv("AUTOTUNE_LEVEL", "amp")
     assert "autotune.scripts.entry" in say(*words).out
-
-
-@pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("command", ["run", "tune", "diagnose"])
-def test_a_launch_line_that_is_not_understood_is_refused(say: Say, command: str) -> None:
-    said = say(command, "torchrun", "--nproc-per-node=two", "train.py")
-    assert (said.code, said.out) == (2, "")
-    assert "torchrun --nproc-per-node two: give a number" in said.err
 
 
 @pytest.mark.usefixtures("machine")
