@@ -53,8 +53,7 @@ from autotune.version import VERSION
 if TYPE_CHECKING:
     from autotune.tuning.options import Options
 
-COLUMNS = shutil.get_terminal_size().columns
-NARROW = max(COLUMNS, 30) if COLUMNS < 60 else None
+NARROW = max(30, columns) if (columns := shutil.get_terminal_size().columns) < 60 else None
 """The columns of a terminal on which the tables of help would cut words; None if they fit."""
 app = typer.Typer(
     name="autotune",
@@ -63,7 +62,6 @@ app = typer.Typer(
     rich_markup_mode=None if NARROW else "rich",
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": NARROW},
 )
-NOTHING_SAVED = "nothing was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 CHECK_HELP = "About how long: 30s, 2m. At least one comparison of fresh processes is finished."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
@@ -273,13 +271,12 @@ def check(
     found = line.target(target, context.args, module=module, network=allow_network)
     from autotune.report import profile as words
     from autotune.report.live import live_view
-    from autotune.tuning.check import EXIT_CODES
-    from autotune.tuning.check import check as measure
+    from autotune.tuning import check as claims
 
     with live_view(limit, started) as observe:
-        result = measure(profile, found, level, limit, observe, force=force)
+        result = claims.check(profile, found, level, limit, observe, force=force)
     answer(words.checked(result), {**asdict(result), "verdict": result.verdict.value}, as_json=as_json)
-    raise typer.Exit(EXIT_CODES[result.verdict])
+    raise typer.Exit(claims.EXIT_CODES[result.verdict])
 
 
 @app.command(cls=Command)
@@ -304,7 +301,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             raise UsageError("the working folder was deleted: change to another")
         _run(words, asked)
     except (AutotuneError, Interrupted) as error:
-        text, traceback = _words(error), getattr(error, "traceback", "")
+        text, traceback = str(error), getattr(error, "traceback", "")
         text += where_stated(text, words) if error.exit_code == UsageError.exit_code else ""
         if traceback:
             print(f"{traceback.rstrip()}\n", file=sys.stderr)
@@ -343,10 +340,3 @@ def _run(words: list[str], asked: dict[str, bool]) -> None:
         if error.filename is None:
             raise
         raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error
-
-
-def _words(error: AutotuneError | Interrupted) -> str:
-    if not isinstance(error, Interrupted):
-        return str(error)
-    saved = f"the best so far, not proven, is in {error.saved}; --resume goes on from here"
-    return f"interrupted by {signal.Signals(error.signal).name}; {saved if error.saved else NOTHING_SAVED}"

@@ -147,7 +147,7 @@ def _note(path: Path, text: str) -> None:
 
 
 def where_stated(text: str, words: Sequence[str]) -> str:
-    """Return where in the project's file the value stands that the error ``text`` of the command ``words`` is about."""
+    """Return where in the project's file the value stands that the error ``text`` of the command ``words`` names."""
     with contextlib.suppress(ValueError, AttributeError):
         path, table = project.stated()
         command, typed = next((word for word in words if word in table), ""), [word.partition("=")[0] for word in words]

@@ -64,8 +64,7 @@ def export(
 
 
 def report(
-    profile: ProfileArgument,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    profile: ProfileArgument, out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html")
 ) -> None:
     """Write one HTML file that shows a tuning run; it opens offline."""
     print(write_report(registry.read(profile), Path(profile), out))

@@ -92,10 +92,7 @@ def folders(script: Path | None) -> Iterator[Path]:
 
 def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
     """Return the nearest pyproject.toml with a table ``[tool.torch-autotune]``, and that table; it may be empty.
-
-    Raises:
-        ValueError: a file that may have one cannot be read, or is not TOML.
-    """
+    Raise `ValueError` if a file that may have one cannot be read, or is not TOML."""
     for folder in folders(script):
         path = folder / "pyproject.toml"
         try:

@@ -31,7 +31,6 @@ from autotune.scripts.apply import Order, SharedBatch
 from autotune.scripts.entry import torchrun
 from autotune.trial.target import Script
 
-AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
 OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
@@ -91,9 +90,8 @@ class Launch:
 def prepare(script: Script, options: StartOptions) -> Launch:
     """Return what ``autotune run`` starts: the script as it is, with the reason, if no profile can be applied.
 
-    Raises:
-        UsageError: what the user names is not there or cannot be: a file, a name, a level, a number of processes.
-        NothingUsable: no profile can be applied, and one is required.
+    Raise `UsageError` if what the user names is not there or cannot be: a file, a name, a level, a number of processes;
+    `NothingUsable` if no profile can be applied, and one is required.
     """
     _check(options)
     try:
@@ -221,7 +219,7 @@ def _launch(
 
 def _as_it_is(script: Script, why: str, notes: tuple[str, ...] = (), own: Mapping[str, str] | None = None) -> Launch:
     """Return the script without a profile: by the user's own launch line, else with the variables ``own``."""
-    said = (*notes, f"{AS_IT_IS}: {why}")
+    said = (*notes, f"the script starts as it is: {why}")
     if script.line:
         return Launch(list(script.line), dict(os.environ), {}, said)
     start, added = [sys.executable, *script.words], dict(own or {})

@@ -63,8 +63,7 @@ def _proof(high: float | None, **values: Any) -> Proof:
 Knobs = Annotated[Settings, Rules({name: _knob(knob) for name, knob in BY_NAME.items()}, Settings, with_time=True)]
 """A knob that a file does not have came later: it has PyTorch's own value."""
 Ratio = Annotated[
-    Proof,
-    Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof),
+    Proof, Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof)
 ]
 Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")], ...]
 Compared = Annotated[

@@ -132,10 +132,7 @@ def _absolute(folder: Callable[..., str]) -> Path | None:
 
 def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = SCHEMA_LINE) -> Path:
     """Return ``path``: a run finds out before it begins that it cannot write its file. Nothing is made yet.
-
-    Raises:
-        UsageError: it cannot be written, or its first `START` bytes have no ``mark``: it is no ``kind`` of ours.
-    """
+    Raise `UsageError` if it cannot, or if the first `START` bytes there have no ``mark`` of a ``kind`` of ours."""
     try:
         if path.is_dir():
             raise UsageError(f"{path}: is a folder. Name the {kind}'s file in it")

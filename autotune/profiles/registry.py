@@ -194,13 +194,10 @@ def local(found: Match) -> Path:
 
 
 def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None = None) -> Lookup:
-    """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run is taken
-    only if no other fits as well.
+    """Look for a profile of the target that is ``here``: the best verdict first, then the nearest place. The profile of
+    an interrupted run is taken only if no other fits as well.
 
-    Args:
-        here: this machine, and the target. Without one nothing matches: profiles of other tasks do not apply.
-        roots: where to look instead of `autotune.profiles.places.places`.
-        script: the training script; profiles may lie in its project.
+    Places are ``roots``, else those of the training ``script``'s project (`autotune.profiles.places.places`).
     """
     looked = places.places(script) if roots is None else roots
     registries = [Registry(each) for each in looked]
