@@ -100,9 +100,9 @@ def measure_claim(
             begun = time.monotonic()
             with bench.start_replicate(candidates) as replicate:
                 rounds += replicate.rounds(replicates, ROUNDS, BLOCK_SECONDS)
-            for ended in replicate.ends:
+            for ended, trial in replicate.ended.items():
                 what = "your own settings" if ended == BASELINE else f"level {ended}"
-                raise NothingUsable(f"{what} could not be measured: {judge(replicate.ends[ended]).reason}")
+                raise NothingUsable(f"{what} could not be measured: {judge(trial.end).reason}")
             replicates += 1
             observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
             longest = max(longest, time.monotonic() - begun)

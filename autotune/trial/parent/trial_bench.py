@@ -17,7 +17,7 @@ from autotune.stats.measurement import LASTING, Block
 from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
 from autotune.trial.messages import TrialSpec, Without
-from autotune.trial.parent.judge import TrialEnd, check_losses, judge
+from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.live import LiveTrials
 from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 
@@ -219,7 +219,7 @@ class RunningReplicate:
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
         cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller gave it.
-        ends: what is known of the trials that ended, by their candidates.
+        ended: trials that are over, by their candidates.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class RunningReplicate:
     ) -> None:
         self.neighbours, self.cpu_wait = 0.0, cpu_wait
         self._candidates, self._trial_of, self._random, self._live = candidates, trial_of, turns, live
-        self.ends: dict[str, TrialEnd] = {}
+        self.ended: dict[str, RunningTrial] = {}
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A candidate that ended is left out."""
@@ -261,7 +261,7 @@ class RunningReplicate:
         if block is not None and block.disturbed and self.cpu_wait <= LASTING:
             block = trial.block(seconds, settings)
         if block is None:
-            self.ends[name] = trial.end
+            self.ended[name] = trial
         return block
 
 

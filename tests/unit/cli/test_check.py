@@ -49,7 +49,7 @@ def test_an_interval_that_holds_and_does_not_is_inconclusive(
 
 def test_a_script_that_trains_too_briefly_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
     end = TrialEnd(report=error_report(ScriptOver("the script ended after 9 steps")), code=1)
-    replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ends={"amp": end})
+    replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ended={"amp": SimpleNamespace(end=end)})
     runner = nullcontext(SimpleNamespace(warm=lambda: None))
     bench = SimpleNamespace(start_replicate=lambda _: nullcontext(replicate))
     for name, fake in (("open_runner", runner), ("same_cpus", nullcontext()), ("TrialBench", bench)):
