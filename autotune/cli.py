@@ -1,13 +1,14 @@
 """The command line: parse, call, print. The only catcher of `AutotuneError`; exit codes are those of `autotune.errors`.
 
-Commands import what they need themselves: ``autotune run`` starts within 0.3 s of Python.
+Commands import what only they need themselves: ``autotune run`` starts within 0.3 s of Python.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -20,13 +21,12 @@ import typer
 from autotune import cli_profiles, project
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
-    CheckCommand,
+    Command,
     JsonOption,
     LevelOption,
     ModuleOption,
     NetworkOption,
     ProfileArgument,
-    ScriptCommand,
     TargetArgument,
     TargetCommand,
     answer,
@@ -34,24 +34,34 @@ from autotune.cli_parsing import (
     prepare_streams,
     project_defaults,
     say,
+    where_stated,
 )
 from autotune.durations import check_budget, optional_seconds, seconds
+from autotune.environment import is_first
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError, cut
 from autotune.knobs.level import LEVELS
+from autotune.knobs.stated import read_fixed
 from autotune.launch import line
-from autotune.trial.target import Script, Target
+from autotune.launch.command import slurm_tasks
+from autotune.launch.prepare import StartOptions, prepare
+from autotune.probes import inventory
+from autotune.profiles.file import to_data
+from autotune.profiles.format import machine_type
+from autotune.trial.target import Script, Target, write_task
 from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.tuning.options import Options
 
+NARROW = max(30, columns) if (columns := shutil.get_terminal_size().columns) < 60 else None
+"""The columns of a terminal on which the tables of help would cut words; None if they fit."""
 app = typer.Typer(
     name="autotune",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None if NARROW else "rich",
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": NARROW},
 )
-NOTHING_SAVED = "nothing was written"
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 CHECK_HELP = "About how long: 30s, 2m. At least one comparison of fresh processes is finished."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
@@ -113,8 +123,6 @@ def tune(
 ) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.stated import read_fixed
-    from autotune.launch.command import slurm_tasks
     from autotune.tuning.options import Options
 
     options = Options(
@@ -140,17 +148,18 @@ def tune(
 
 def _tune(target: Target, options: Options, started: float, report: Path | None, as_json: bool) -> None:
     """Run, and print the result. ``report`` is the HTML file to write; None for none."""
-    from autotune.tuning.runner import check_not_a_rank
+    from autotune.tuning.runner import check_not_a_rank, interrupt_on_signals
 
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if report is not None:
         cli_profiles.check_report(report)
-    from autotune.profiles.file import to_data
+        if options.profile is not None and os.path.realpath(report) == os.path.realpath(options.profile):
+            raise UsageError(f"--report {report}: is the profile's file too. Name another")
     from autotune.report import result as words
     from autotune.report.live import live_view
     from autotune.tuning import run
 
-    with live_view(options.budget or 0.0, started) as observe:
+    with interrupt_on_signals(), live_view(options.budget or 0.0, started) as observe:
         result = run.run(target, options, observe, started)
     script = shlex.join(target.line or target.words) if isinstance(target, Script) else words.OWN_SCRIPT
     text = words.text(result.profile, result.inventory, result.path, result.load, script=script)
@@ -186,18 +195,16 @@ def diagnose(
     answer(words.text(name, found, time.monotonic() - started), words.as_data(name, found), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit counts, what is missing and why it matters."""
-    from autotune.probes import inventory
-    from autotune.profiles.format import machine_type
     from autotune.report import machine
 
     facts = inventory.probe()
     answer(machine.text(facts), {"key": machine_type(facts).key, **asdict(facts)}, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def doctor(as_json: JsonOption = False) -> None:
     """List what costs speed on this machine, with the command that fixes it. Exit code 6 if it finds something."""
     from autotune.inspect.doctor import examine
@@ -208,7 +215,7 @@ def doctor(as_json: JsonOption = False) -> None:
     raise typer.Exit(6 if found else 0)
 
 
-@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
+@app.command(cls=Command, context_settings=TARGET_SETTINGS)
 def run(
     script: Annotated[str, typer.Argument(help=SCRIPT_HELP, metavar="SCRIPT [ARGS]...")],
     context: typer.Context,
@@ -232,9 +239,6 @@ def run(
 ) -> None:
     """Start training with the profile's processes, threads, CPUs, backend and allocator. It always trains."""
     found = line.script(script, context.args, module=module)
-    from autotune.environment import is_first
-    from autotune.launch.prepare import StartOptions, prepare
-
     options = StartOptions(profile=profile, level=level, task=task, processes=nproc, required=required, verbose=verbose)
     launch = prepare(found, options)
     if is_first(os.environ):
@@ -246,7 +250,7 @@ def run(
         launch.start()
 
 
-@app.command(cls=CheckCommand, context_settings=TARGET_SETTINGS)
+@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def check(
     profile: ProfileArgument,
     target: TargetArgument,
@@ -260,86 +264,79 @@ def check(
 ) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if it cannot tell."""
     started = time.monotonic()
-    if profile.suffix == ".py" and target.endswith((".yaml", ".yml")):
+    if profile.endswith(".py") and target.endswith((".yaml", ".yml")):
         raise UsageError(f"the profile comes first: autotune check {target} {profile}")
     limit = seconds(budget, "--budget")
     check_budget(limit)
     found = line.target(target, context.args, module=module, network=allow_network)
     from autotune.report import profile as words
     from autotune.report.live import live_view
-    from autotune.tuning.check import EXIT_CODES
-    from autotune.tuning.check import check as measure
+    from autotune.tuning import check as claims
 
     with live_view(limit, started) as observe:
-        result = measure(profile, found, level, limit, observe, force=force)
+        result = claims.check(profile, found, level, limit, observe, force=force)
     answer(words.checked(result), {**asdict(result), "verdict": result.verdict.value}, as_json=as_json)
-    raise typer.Exit(EXIT_CODES[result.verdict])
+    raise typer.Exit(claims.EXIT_CODES[result.verdict])
 
 
-@app.command()
+@app.command(cls=Command)
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.trial.target import write_task
-
     write_task(path)
     answer(f"wrote {path}; next: autotune tune {shlex.quote(str(path))}")
 
 
 for command in (cli_profiles.show, cli_profiles.validate, cli_profiles.diff, cli_profiles.report, cli_profiles.export):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(cli_profiles.profiles_app, name="profiles")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. What cannot be parsed is shown by typer itself (exit 2)."""
     prepare_streams()
-    asked: dict[str, bool] = {}
+    words = sys.argv[1:] if arguments is None else arguments
+    asked = {"json": "--json" in words and words[0] != "run"}  # whose script may have it
     try:
         if project.working_folder() is None:
             raise UsageError("the working folder was deleted: change to another")
-        _run(arguments, asked)
+        _run(words, asked)
     except (AutotuneError, Interrupted) as error:
-        text, traceback = _words(error), getattr(error, "traceback", "")
+        text, traceback = str(error), getattr(error, "traceback", "")
+        text += where_stated(text, words) if error.exit_code == UsageError.exit_code else ""
         if traceback:
             print(f"{traceback.rstrip()}\n", file=sys.stderr)
         say(text if isinstance(error, UserCodeError) else f"autotune: {text}")
-        if asked.get("json"):
-            answer("", _as_data(text, error.exit_code, traceback or None), as_json=True)
+        if asked["json"]:
+            _answer_error(text, error.exit_code, traceback or None)
         sys.exit(error.exit_code)
     sys.exit(0)
 
 
-def _as_data(text: str, code: int, traceback: str | None = None) -> dict[str, str | int | None]:
-    return {"error": text, "exit_code": code, "traceback": traceback}
+def _answer_error(text: str, code: int, traceback: str | None = None) -> None:
+    with contextlib.suppress(UsageError):  # of a full disk
+        answer("", {"error": text, "exit_code": code, "traceback": traceback}, as_json=True)
+        sys.stdout.flush()
 
 
-def _run(arguments: list[str] | None, asked: dict[str, bool]) -> None:
-    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets ``json`` if that is wanted."""
+def _run(words: list[str], asked: dict[str, bool]) -> None:
+    """Run the command. What the system refuses it is a `UsageError`; ``asked`` gets whether ``json`` is wanted."""
     try:
         try:
             command = typer.main.get_command(app)
-            command(args=arguments, obj=asked, default_map=project_defaults(command))
+            command(args=words, obj=asked, default_map=project_defaults(command))
         except SystemExit as ended:
             if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
                 raise Interrupted(signal.SIGINT) from None
             refused = getattr(ended.__context__, "format_message", None)  # typer has shown it to people
-            words = sys.argv[1:] if arguments is None else arguments
-            if refused is not None and asked.get("json", "--json" in words):
-                answer("", _as_data(refused(), UsageError.exit_code), as_json=True)
+            if refused is not None:
+                if where := where_stated(refused(), words):
+                    say(f"autotune: it stands in {where.strip(' ()')}")
+                if asked["json"]:
+                    _answer_error(f"{refused()}{where}", UsageError.exit_code)
             raise
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None:  # such as a name of 300 letters
-            raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error
-        if error.errno != errno.ENOSPC:
+        if error.filename is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again when it ends
-        raise UsageError(f"the output cannot be written ({error.strerror})") from error
-
-
-def _words(error: AutotuneError | Interrupted) -> str:
-    if not isinstance(error, Interrupted):
-        return str(error)
-    saved = f"the best so far, not proven, is in {error.saved}; --resume goes on from here"
-    return f"interrupted by {signal.Signals(error.signal).name}; {saved if error.saved else NOTHING_SAVED}"
+        raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error

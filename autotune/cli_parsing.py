@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
-import math
 import os
 import re
 import sys
@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune import project
+from autotune.decoding import as_data
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.level import LEVELS
 from autotune.launch import line
@@ -44,41 +45,36 @@ TargetArgument = Annotated[
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
 JsonOption = Annotated[bool, typer.Option("--json", callback=_remember, help="One JSON object on stdout.")]
-ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
+ProfileArgument = Annotated[str, typer.Argument(help="A profile (.yaml), or its URL.")]
 LevelOption = Annotated[str | None, typer.Option(help=f"One of {', '.join(LEVELS)}; by default the recommended one.")]
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 
 
-class ScriptCommand(TyperCommand):
-    """A command on a script. All that follows the script belongs to it."""
+class Command(TyperCommand):
+    """A command. No word of it is empty, as one of a shell's variable that is not set is. What follows a script is the
+    script's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Click does, and warn of our own options after the script."""
+        has_script = not ctx.allow_interspersed_args
+        options, before, rest = self.parted(args)
+        own = [*options, *before, *rest[:1]] if has_script else args
+        for option, word in zip(["", *own], own, strict=False):
+            if not word.strip() or re.fullmatch("--[a-z-]+=", word):
+                named = word if word.strip() else f"{option} ''".strip()
+                raise UsageError(f"{named} is empty. Is a variable of your shell not set?")
         left = super().parse_args(ctx, args)
-        _name_options_of_ours(ctx)
+        if has_script:
+            _name_options_of_ours(ctx)
         return left
 
-
-class TargetCommand(ScriptCommand):
-    """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
-
-    leading = 0
-    """Arguments before the target."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Click does; options may also follow a task file."""
-        options, before, rest = self._parted(args)
-        target = rest[0] if rest else ""
-        is_script = "-m" in options or not target or line.is_launcher(target) or _is_script(target)
-        ctx.allow_interspersed_args = not is_script
-        return super().parse_args(ctx, [*options, *before, *rest])
-
-    def _parted(self, args: list[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return our own options, the arguments before the target, and the target with all that follows."""
+    def parted(self, args: list[str]) -> tuple[list[str], list[str], list[str]]:
+        """Return our own options, the arguments before the last one, and that with all that follows."""
         own = (each for each in self.params if not getattr(each, "is_flag", True))
         valued = {name for each in own for name in each.opts}
+        leading = sum(each.param_type_name == "argument" for each in self.params) - 1
         options, before, rest = list[str](), list[str](), list(args)
-        while rest and (rest[0].startswith("-") or len(before) < self.leading):
+        while rest and (rest[0].startswith("-") or len(before) < leading):
             word = rest.pop(0)
             (options if word.startswith("-") else before).append(word)
             if word in valued and rest:
@@ -86,10 +82,15 @@ class TargetCommand(ScriptCommand):
         return options, before, rest
 
 
-class CheckCommand(TargetCommand):
-    """A command on a profile and its target."""
+class TargetCommand(Command):
+    """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
 
-    leading = 1
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as Click does; options may also follow a task file."""
+        options, before, rest = self.parted(args)
+        is_task = bool(rest) and "-m" not in options and rest[0].endswith(".py") and not _is_script(rest[0])
+        ctx.allow_interspersed_args = is_task
+        return super().parse_args(ctx, [*options, *before, *rest])
 
 
 def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
@@ -106,19 +107,24 @@ def project_defaults(group: Any) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, stated in table.items():
         command = group.commands.get(name)
+        if name == "profiles":
+            if not isinstance(stated, list) or not all(isinstance(each, str) and each.strip() for each in stated):
+                _note(path, f"{name} is no list of folders and URLs")
+            continue
         if command is None or not isinstance(stated, Mapping):
-            if name != "profiles" or not isinstance(stated, list):
-                _unknown(path, name, [*group.commands, "profiles"])
+            advice = did_you_mean(name, [*group.commands, "profiles"])
+            _note(path, f"{name} is no table" if command else f"has {name}, which nothing reads{advice}")
             continue
         words = {option.lstrip("-"): each for each in command.params for option in (*each.opts, each.name)}
-        for option in stated:
-            if option not in words:
-                _unknown(path, f"{name}.{option}", [f"{name}.{word}" for word in words])
-        found[name] = {
-            words[option].name: _as_typed(path, value, several=getattr(words[option], "multiple", False))
-            for option, value in stated.items()
-            if option in words
-        }
+        found[name] = own = dict[str, Any]()
+        for option, value in stated.items():
+            if option not in words or value == "":
+                advice = did_you_mean(f"{name}.{option}", [f"{name}.{word}" for word in words])
+                unread = f"has {name}.{option}, which nothing reads{advice}"
+                _note(path, f"{name}.{option} is empty" if option in words else unread)
+                continue
+            several = getattr(words[option], "multiple", False)
+            own[words[option].name] = _as_typed(path, value, several=several)
     return found
 
 
@@ -136,9 +142,20 @@ def _as_typed(path: Path, value: Any, *, several: bool) -> Any:
     return value if isinstance(value, bool) else str(value)
 
 
-def _unknown(path: Path, name: str, known: Sequence[str]) -> None:
-    hint = did_you_mean(name, known)
-    say(f"autotune: {path}: [tool.{project.TABLE}] has {name}, which nothing reads{hint}")
+def _note(path: Path, text: str) -> None:
+    say(f"autotune: {path}: [tool.{project.TABLE}] {text}")
+
+
+def where_stated(text: str, words: Sequence[str]) -> str:
+    """Return where in the project's file the value stands that the error ``text`` of the command ``words`` names."""
+    with contextlib.suppress(ValueError, AttributeError):
+        path, table = project.stated()
+        command, typed = next((word for word in words if word in table), ""), [word.partition("=")[0] for word in words]
+        for name, value in table.get(command, {}).items():
+            option = f"--{name.replace('_', '-')}"
+            if (option in text and option not in typed) or text.startswith(f"{value}:"):
+                return f" ({path}: [tool.{project.TABLE}.{command}] {name})"
+    return ""
 
 
 def _is_script(target: str) -> bool:
@@ -161,11 +178,7 @@ def _name_options_of_ours(context: typer.Context) -> None:
 
 
 def optional_bytes(text: str | None, option: str) -> int | None:
-    """Return ``8g``, ``8GiB`` or ``512m`` in bytes, by powers of 1024; None for an ``option`` that was not given.
-
-    Raises:
-        UsageError: not a size.
-    """
+    """Return ``8g``, ``8GiB`` or ``512m`` in bytes; None for an ``option`` that was not given. Else `UsageError`."""
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
@@ -181,42 +194,46 @@ def say(text: str) -> None:
 
 def answer(text: str, data: Any = None, *, as_json: bool = False) -> None:
     """Print the answer of a command on standard output: ``text``, or ``data`` as one JSON object."""
-    print(json.dumps(_finite(data)) if as_json else text.translate(CONTROLS))
-
-
-def _finite(data: Any) -> Any:
-    """Return ``data`` with null for numbers that JSON does not have."""
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
+    print(json.dumps(as_data(data)) if as_json else text.translate(CONTROLS))
 
 
 def confirm(question: str) -> None:
-    """Ask on the terminal.
-
-    Raises:
-        UsageError: the answer is no, or there is no terminal.
-    """
-    answer = ""
+    """Ask on the terminal. Raise `UsageError` if the answer is no, or there is no terminal."""
     if sys.stdin.isatty():
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline()
-    if answer.strip().lower() not in ("y", "yes"):
+    if not sys.stdin.isatty() or sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError(f"{question} Nobody confirmed (--yes does): nothing was changed")
 
 
+class _Output(io.FileIO):
+    """A standard stream. What a reader that went away, or a log on a full disk, does not take is dropped: nothing ends.
+
+    An answer that does not fit on the disk is an error, once.
+    """
+
+    failed = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.fileno() == 1 and error.errno != errno.EPIPE and not self.failed:
+                self.failed = True
+                raise UsageError(f"the output cannot be written ({error.strerror})") from error
+            return len(data)
+
+
 def prepare_streams() -> None:
-    """Open streams that are closed, and allow bytes that are not text: paths need not be text.
+    """Open streams that are closed, and let the others take what they can, also bytes that are no text, as of paths.
 
     Text for a closed stream would go to the file or socket that got its descriptor.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: the stream's own
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # to the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: the stream's own
+        if number and stream is getattr(sys, f"__{name}__"):
+            taken = io.BufferedWriter(_Output(number, "w", closefd=False))
+            encoding = "utf-8" if stream is None else stream.encoding
+            by_line = number == 2 or stream is None or stream.line_buffering or stream.write_through
+            setattr(sys, name, io.TextIOWrapper(taken, encoding, "backslashreplace", line_buffering=by_line))

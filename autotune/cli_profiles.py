@@ -7,17 +7,19 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autotune import project
-from autotune.cli_parsing import JsonOption, LevelOption, ProfileArgument, answer, confirm, say
+from autotune.cli_parsing import Command, JsonOption, LevelOption, ProfileArgument, answer, confirm, say
+from autotune.decoding import quote
 from autotune.errors import NothingUsable, ProfileError, UsageError
-
-if TYPE_CHECKING:
-    from autotune.profiles.format import Profile
-    from autotune.profiles.match import Match
+from autotune.probes import inventory
+from autotune.profiles import file, places, registry
+from autotune.profiles.clamp import clamp, for_this_machine
+from autotune.profiles.format import Profile
+from autotune.profiles.match import APPLIED, Here, Match
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
@@ -28,29 +30,26 @@ NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip inst
 
 def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print a profile for people."""
-    from autotune.profiles.file import read, to_data
     from autotune.report import profile as words
 
-    found = read(profile)
-    answer(words.show(found), to_data(found), as_json=as_json)
+    found = registry.read(profile)
+    answer(words.show(found), file.to_data(found), as_json=as_json)
 
 
 def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Check a profile against the schema."""
-    from autotune.profiles.file import read
-
-    found = read(profile)
+    found = registry.read(profile)
     data = {"path": str(profile), "schema": found.schema, "key": found.key, "target": found.target.name}
     answer("{path}: valid {schema} for {key}, target {target}".format(**data), data, as_json=as_json)
 
 
 def diff(left: ProfileArgument, right: ProfileArgument, as_json: JsonOption = False) -> None:
     """Compare two profiles knob by knob."""
-    from autotune.profiles.file import read
     from autotune.report import profile as words
 
-    one, other = read(left), read(right)
-    answer(words.diff(one, other, (left.name, right.name)), words.differences(one, other), as_json=as_json)
+    one, other = registry.read(left), registry.read(right)
+    text = words.diff(one, other, (Path(left).name, Path(right).name))
+    answer(text, words.differences(one, other), as_json=as_json)
 
 
 def export(
@@ -65,22 +64,17 @@ def export(
 
 
 def report(
-    profile: ProfileArgument,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    profile: ProfileArgument, out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html")
 ) -> None:
     """Write one HTML file that shows a tuning run; it opens offline."""
-    from autotune.profiles.file import read
-
-    print(write_report(read(profile), profile, out))
+    print(write_report(registry.read(profile), Path(profile), out))
 
 
 def check_report(out: Path) -> None:
     """Raise `UsageError` if no report can be drawn, or ``out`` cannot be written: before a run, not after it."""
-    from autotune.profiles.places import checked_place
-
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
-    checked_place(out, "report", REPORT)
+    places.checked_place(out, "report", REPORT)
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
@@ -88,7 +82,6 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 
     ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
-    from autotune.profiles.places import write_whole
     from autotune.report.page import html
     from autotune.search.study import journal_of, read_history  # imports optuna
 
@@ -98,31 +91,28 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         history = read_history(journal)
     except ValueError as error:
         raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to go without.") from error
-    write_whole(out, html(profile, history, path, script))
+    places.write_whole(out, html(profile, history, path, script))
     without = "" if history.trials else f"; without its journal ({journal}) there are no trials to draw"
     return f"{out}: report of {profile.target.name}{without}"
 
 
-@profiles_app.command("list")
+@profiles_app.command("list", cls=Command)
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
-    from autotune.profiles.file import parse
-    from autotune.profiles.places import places, target_of
-    from autotune.profiles.registry import Registry
     from autotune.report import profile as words
 
-    looked, lines, data = places(), list[str](), list[dict[str, Any]]()
-    for there in map(Registry, looked):
+    looked, lines, data = places.places(), list[str](), list[dict[str, Any]]()
+    for there in map(registry.Registry, looked):
         try:
             names = there.names()
         except ProfileError as error:  # a web server is not listed
             say(str(error))
             continue
         for name in names:
-            own = {"source": there.source(name), "target": target_of(name)}
+            own = {"source": there.source(name), "target": places.target_of(name)}
             try:
                 content = None if there.url else there.read(name)  # files at URLs are not read
-                found = parse(content, own["source"]) if content is not None else None
+                found = file.parse(content, own["source"]) if content is not None else None
                 lines.append(f"{own['source']}  {words.listed(found) if found else own['target']}")
                 data.append(own | ({"target": found.target.name, "key": found.key} if found else {}))
             except ProfileError as error:
@@ -135,16 +125,12 @@ def list_profiles(as_json: JsonOption = False) -> None:
         say(f"no profiles in {folders}; make one: autotune tune train.py")
 
 
-@profiles_app.command("match")
+@profiles_app.command("match", cls=Command)
 def match(
     target: Annotated[str | None, typer.Argument(help="A script, a task's name, or a profile (.yaml).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which profile `autotune.load()` would take here, and how well it fits."""
-    from autotune.probes import inventory
-    from autotune.profiles import registry
-    from autotune.profiles.clamp import clamp, for_this_machine
-    from autotune.profiles.match import APPLIED, Here
     from autotune.report import profile as words
 
     machine = inventory.probe()
@@ -166,17 +152,15 @@ def match(
         raise typer.Exit(4)
 
 
-@profiles_app.command("push")
+@profiles_app.command("push", cls=Command)
 def push(
-    profile: Annotated[Path, typer.Argument(help="A profile (.yaml).")],
+    profile: ProfileArgument,
     to: Annotated[str | None, typer.Option(help="Folder or URL; else the first of AUTOTUNE_PROFILES.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another profile that is there.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also one that was measured on a busy machine.")] = False,
 ) -> None:
     """Copy a profile into a registry that others read."""
-    from autotune.profiles import file, places, registry
-
-    found = file.read(profile)
+    found = registry.read(profile)
     _check_shareable(found, profile, force=force)
     there = registry.Registry(_registries(to, "--to")[0])
     own = places.file_names(found.target.name)[0]
@@ -192,7 +176,7 @@ def push(
     print(where)
 
 
-def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
+def _check_shareable(profile: Profile, path: str, *, force: bool) -> None:
     """Raise `UsageError` if others cannot rely on ``profile``, which is in the file ``path``.
 
     With ``force`` one of a busy machine is shared: `show` says what it was measured beside.
@@ -206,7 +190,7 @@ def _check_shareable(profile: Profile, path: Path, *, force: bool) -> None:
         raise UsageError(f"{path}: {gain} ({level}) is not possible there: tune again when nothing else runs")
 
 
-@profiles_app.command("pull")
+@profiles_app.command("pull", cls=Command)
 def pull(
     what: Annotated[str | None, typer.Argument(help="The task's name, or the URL of a profile.")] = None,
     source: Annotated[str | None, typer.Option("--from", help="Folder or URL; else AUTOTUNE_PROFILES.")] = None,
@@ -215,8 +199,6 @@ def pull(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
-    from autotune.decoding import quote
-    from autotune.profiles import file, places, registry
     from autotune.report import profile as words
 
     if what and places.is_url(what):
@@ -245,16 +227,13 @@ def pull(
 
 def _best(target: str | None, source: str | None) -> Match:
     """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it."""
-    from autotune.probes import inventory
-    from autotune.profiles import match, places, registry
-
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
     roots = _registries(source, "--from")
     missing = [f"{folder}: no such folder" for folder in places.missing_folders(roots)]
     if len(missing) == len(roots):
         raise UsageError("; ".join(missing))
-    here = match.Here.on(inventory.probe(), target)
+    here = Here.on(inventory.probe(), target)
     found = registry.search(here, roots)
     notes = [*missing, *found.notes]
     if found.best is None:
@@ -265,12 +244,8 @@ def _best(target: str | None, source: str | None) -> Match:
 
 
 def _registries(text: str | None, option: str) -> tuple[Path | str, ...]:
-    """Return the registry ``text``, or all that the environment names if None. An empty ``text`` names none."""
-    from autotune.profiles import places
-
-    found = places.named_places()
-    if text is not None:
-        found = (places.place(text),) if text.strip() else ()
+    """Return the registry ``text``, or all that the environment names if None."""
+    found = places.named_places() if text is None else (places.place(text),)
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {places.VARIABLE}")
     return found

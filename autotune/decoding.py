@@ -101,10 +101,7 @@ def decoded(kind: type[Record], data: Mapping[str, Any]) -> Record:
 
 def build(kind: Any, value: Any, path: Keys = (), *, trusted: bool = False) -> Any:
     """Return the ``value`` of a file as ``kind``: a dataclass, an annotation, or one of Python's plain types.
-
-    Raises:
-        InvalidValue: the value, or a part of it, is not of that kind. Nothing is checked if the value is ``trusted``.
-    """
+    Raise `InvalidValue` if it, or a part of it, is not of that kind, unless it is ``trusted``."""
     inner = functools.partial(build, trusted=trusted)
     if trusted and value is None:
         return None
@@ -150,7 +147,7 @@ def as_data(value: Any) -> Any:
         return {key: as_data(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [as_data(item) for item in value]
-    return None if isinstance(value, float) and abs(value) > MOST_NUMBER else value
+    return None if isinstance(value, float) and not abs(value) <= MOST_NUMBER else value
 
 
 def quote(value: Any) -> str:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -81,9 +82,10 @@ class Interrupted(BaseException):
 
     exit_code = 130
 
-    def __init__(self, signal: int, saved: Path | None = None) -> None:
-        super().__init__(f"interrupted by signal {signal}")
-        self.signal, self.saved = signal, saved
+    def __init__(self, number: int, saved: Path | None = None) -> None:
+        best = f"the best so far, not proven, is in {saved}; --resume goes on from here"
+        super().__init__(f"interrupted by {signal.Signals(number).name}; {best if saved else 'nothing was written'}")
+        self.signal, self.saved = number, saved
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from autotune.launch.command import TORCHRUN_MODULE, command, environment, syste
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.clamp import clamp, for_this_machine
-from autotune.profiles.file import read
+from autotune.profiles.registry import read
 from autotune.report.result import batch_note
 
 VARIABLES = tuple(knob.name for knob in KNOBS if knob.variables is not None)
@@ -42,7 +42,7 @@ Text = tuple[list[str], tuple[str, ...]]
 """Lines to paste, and the knobs that they express."""
 
 
-def exported(path: Path, level: str | None, to: str) -> str:
+def exported(path: Path | str, level: str | None, to: str) -> str:
     """Return a level of the profile at ``path`` for the target ``to``."""
     if to not in TARGETS:
         hint = did_you_mean(to.lower(), TARGETS)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,23 +92,31 @@ def folders(script: Path | None) -> Iterator[Path]:
 
 def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
     """Return the nearest pyproject.toml with a table ``[tool.torch-autotune]``, and that table; it may be empty.
-
-    Raises:
-        ValueError: a file that may have one is not TOML.
-    """
+    Raise `ValueError` if a file that may have one cannot be read, or is not TOML."""
     for folder in folders(script):
         path = folder / "pyproject.toml"
-        with contextlib.suppress(OSError):
-            text = path.read_bytes() if path.is_file() else b""  # no pipe, no device
-            if TABLE.encode() in text:
-                if sys.version_info >= (3, 11):  # few projects have the table: not at the top
-                    import tomllib
-                else:
-                    import tomli as tomllib
-                try:
-                    found = tomllib.loads(text.decode()).get("tool", {}).get(TABLE, {})
-                except (ValueError, AttributeError, RecursionError) as error:
-                    raise ValueError(f"{path}: {error}") from None
-                if isinstance(found, dict) and found:
-                    return path, found
+        try:
+            there = path.stat()
+            found = _table(path, there.st_mtime_ns) if stat.S_ISREG(there.st_mode) else {}  # no pipe, no device
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        if found:
+            return path, found
     return Path(), {}
+
+
+@functools.cache
+def _table(path: Path, _changed: int) -> dict[str, Any]:
+    text = path.read_bytes()
+    if TABLE.encode() not in text:
+        return {}
+    if sys.version_info >= (3, 11):  # few projects have the table: not at the top
+        import tomllib
+    else:
+        import tomli as tomllib
+    found = tomllib.loads(text.decode("utf-8-sig")).get("tool", {}).get(TABLE, {})
+    if not isinstance(found, dict):
+        raise ValueError("it is no table")
+    return found

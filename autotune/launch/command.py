@@ -49,18 +49,12 @@ def command(
     applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
-    """Return the argument list that starts ``script`` with ``args`` under the interpreter ``python``.
+    """Return the argument list that starts ``script`` (``-m`` before a module) with ``args`` under ``python``.
 
-    The number of processes is always written out: ``auto`` and ``cpu`` count the host's CPUs and not the budget.
-
-    Args:
-        settings: processes (of each machine) and backend count.
-        script, args, python: ``-m`` if ``args`` begin with a module; its own arguments; its interpreter.
-        binder: the command in front of the program that binds each process, by `BINDER` or `system_tools`.
-        machines: how many train together, this one among them.
-        mpiexec, torchrun, options: MPI's launcher; the module that starts several processes, and its options in the
-            user's own line; those for this machine alone if there are none.
-        applies: start through our entry, which applies settings to scripts that do not use this project.
+    The number of processes is always written out: ``auto`` and ``cpu`` count the host's CPUs and not the budget. Each
+    of them is bound by ``binder`` (`BINDER` or `system_tools`) and, if our entry ``applies`` the settings, starts
+    through it. Several are started by ``mpiexec`` or the module ``torchrun``, with the ``options`` of the user's own
+    line; so many ``machines``, this one among them, train together.
     """
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or applies else []

@@ -56,15 +56,15 @@ def _without_prefix(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         name, equals, value = rest.pop(0).partition("=")
         variables |= {name: value} if equals else {}
         rest = rest[name == "uv" and rest[:1] == ["run"] :]
+        if name in PREFIXES and rest and rest[0].startswith("-"):
+            advice = "what prepares the environment comes before autotune: uv run --with x autotune ..."
+            raise UsageError(f"{name} ... {rest[0]}: {advice}")
     return variables, rest
 
 
 def parse(words: Sequence[str]) -> Script | None:
     """Return the script that ``words`` start, whether it is there or not; None if they begin with no launcher.
-
-    Raises:
-        UsageError: an option is not known, a value is missing or wrong, or there is no script.
-    """
+    Raise `UsageError` if an option is not known, a value is missing or wrong, or there is no script."""
     if not words or not is_launcher(words[0]):
         return None
     _variables, rest = _without_prefix(words)
@@ -96,6 +96,9 @@ def script(written: str, arguments: Sequence[str], *, module: bool = False) -> S
 def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
     """Return the script as it was written, with its launcher and the whole line if it has one."""
     words = (written, *arguments)
+    first = written.partition(" ")[0]
+    if first != written and not os.path.exists(written) and (is_launcher(first) or os.path.isfile(first)):
+        raise UsageError(f"{written!r} is one word, and no file: give the line without quotes around it")
     os.environ.update({} if module else _without_prefix(words)[0])  # as a shell does: all that is started has them
     found = (None if module else parse(words)) or _written(words, module)
     if found.launcher is None:

@@ -11,26 +11,19 @@ from pathlib import Path
 
 from autotune import project
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, disabled
-from autotune.errors import NothingUsable, UsageError, did_you_mean
+from autotune.errors import NothingUsable, ProfileError, UsageError, did_you_mean
 from autotune.knobs import binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.stated import own_threads
-from autotune.launch.command import (
-    BINDER,
-    OUR_TORCHRUN,
-    command,
-    environment,
-    slurm_tasks,
-    without_mpi_job,
-)
+from autotune.launch import command as launcher
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.profiles import places, registry
+from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, Match
@@ -38,7 +31,6 @@ from autotune.scripts.apply import Order, SharedBatch
 from autotune.scripts.entry import torchrun
 from autotune.trial.target import Script
 
-AS_IT_IS = "the script starts as it is"
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
 OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
@@ -81,15 +73,11 @@ class Launch:
     def shell(self) -> str:
         """Return one shell line."""
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
-        binder = [sys.executable, *BINDER] if self.binds else []
+        binder = [sys.executable, *launcher.BINDER] if self.binds else []
         return " ".join([*variables, shlex.join([*binder, *self.command])])
 
     def start(self) -> None:
-        """Replace this process by the training (exec).
-
-        Raises:
-            UsageError: what the user's launch line begins with is not there.
-        """
+        """Replace this process by the training (exec). Raise `UsageError` if the user's own launcher is not there."""
         if self.binds:
             os.environ.update(self.environment)
             binding.main(self.command)
@@ -102,12 +90,9 @@ class Launch:
 def prepare(script: Script, options: StartOptions) -> Launch:
     """Return what ``autotune run`` starts: the script as it is, with the reason, if no profile can be applied.
 
-    Raises:
-        UsageError: what the user asks for cannot be: a file, a level, a number of processes.
-        NothingUsable: no profile can be applied, and one is required.
+    Raise `UsageError` if what the user names is not there or cannot be: a file, a name, a level, a number of processes;
+    `NothingUsable` if no profile can be applied, and one is required.
     """
-    if disabled(os.environ):
-        return _as_it_is(script, f"{DISABLE} is set")
     _check(options)
     try:
         return _tuned(script, options)
@@ -121,19 +106,18 @@ def prepare(script: Script, options: StartOptions) -> Launch:
 
 
 def _check(options: StartOptions) -> None:
-    """Raise `UsageError` if the user names a level or a file that is nowhere."""
+    """Raise `UsageError` if the user names what cannot be."""
     if options.level is not None and options.level not in LEVELS:
         hint = did_you_mean(options.level, LEVELS)
         raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}{hint}")
-    if options.profile and options.task:
+    if options.profile is not None and options.task is not None:
         raise UsageError("--name chooses among profiles, and --profile names one: give one of the two")
-    if options.profile and not (places.is_url(str(options.profile)) or Path(options.profile).exists()):
-        raise UsageError(f"--profile {options.profile}: no such file. autotune profiles list shows which there are")
 
 
 def _tuned(script: Script, options: StartOptions) -> Launch:
     """Return the start with a profile, or the script as it is if its profile changes nothing."""
-    if reason := slurm_tasks(os.environ) or script.hides_us:
+    reason = f"{DISABLE} is set" if disabled(os.environ) else launcher.slurm_tasks(os.environ) or script.hides_us
+    if reason:
         raise NothingUsable(reason)
     inventory = probe(quick=True)
     found, said = _profile(script, options, inventory)
@@ -200,8 +184,8 @@ def _launch(
     script: Script, settings: Settings, order: Order | None, own: dict[str, str], inventory: Inventory
 ) -> Launch:
     """Return the command and environment that put ``settings`` in force, with the script's ``own`` variables."""
-    base = without_mpi_job(settings, os.environ)
-    added = environment(settings, inventory, base, machines=script.machines)
+    base = launcher.without_mpi_job(settings, os.environ)
+    added = launcher.environment(settings, inventory, base, machines=script.machines)
     plan = binding.plan(settings, inventory)
     variables = added.set | own
     if plan.affinities:
@@ -209,9 +193,9 @@ def _launch(
     if order is not None:
         variables[SCRIPT_VARIABLE] = order.as_text()
     alone = settings.processes == 1 and script.machines == 1
-    binder = [sys.executable, *BINDER] if plan.affinities and not alone else []
+    binder = [sys.executable, *launcher.BINDER] if plan.affinities and not alone else []
     first, *rest = script.words
-    start = command(
+    start = launcher.command(
         settings,
         first,
         rest,
@@ -221,7 +205,7 @@ def _launch(
         options=script.options,
         mpiexec=mpiexec(System()) or "mpiexec",
         applies=order is not None,
-        torchrun=OUR_TORCHRUN,
+        torchrun=launcher.OUR_TORCHRUN,
     )
     notes = [*added.kept, *(f"{knob}: {why}" for knob, why in added.not_applied.items())]
     if script.machines > 1:
@@ -235,7 +219,7 @@ def _launch(
 
 def _as_it_is(script: Script, why: str, notes: tuple[str, ...] = (), own: Mapping[str, str] | None = None) -> Launch:
     """Return the script without a profile: by the user's own launch line, else with the variables ``own``."""
-    said = (*notes, f"{AS_IT_IS}: {why}")
+    said = (*notes, f"the script starts as it is: {why}")
     if script.line:
         return Launch(list(script.line), dict(os.environ), {}, said)
     start, added = [sys.executable, *script.words], dict(own or {})
@@ -246,7 +230,10 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
     """Return the profile to take: the one that the user names, else the best for this machine; and notes."""
     named = options.profile or (os.environ.get(PROFILE) if options.task is None else None)
     if named:
-        match = registry.of_file(named, Here.on(inventory))
+        try:
+            match = registry.of_file(named, Here.on(inventory))
+        except ProfileError as error:
+            raise (UsageError(f"--profile {error}") if options.profile else error) from None
         tuned = match.profile.target
         same = tuned.script is None or tuned.name in project.names_of(script.path)
         return match, () if same else (f"the profile is of {tuned.name}, not of {script.name}",)
@@ -256,7 +243,9 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
         return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])
     advice = "" if found.best else f" {words}, or take another task's: --name NAME"
-    raise NothingUsable("; ".join([f"{found.reason}{advice}", *found.notes]))
+    reason = "; ".join([f"{found.reason}{advice}", *found.notes])
+    unknown = options.task is not None and found.best is None and not registry.is_kept(options.task, script.path)
+    raise (UsageError if unknown else NothingUsable)(reason)
 
 
 def _order(profile: Profile, level: str, settings: Settings) -> Order | None:

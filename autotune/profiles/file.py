@@ -271,11 +271,7 @@ for _tag, _pattern, _first in PLAIN:
 
 
 def load(text: str) -> Any:
-    """Return the one document in ``text`` as plain data.
-
-    Raises:
-        Problem: not YAML, or YAML with a rejected feature.
-    """
+    """Return the one document in ``text`` as plain data. Raise `Problem` for what is not YAML, or not plain."""
     try:
         _check_features(text)
         return yaml.load(text, Loader=PlainLoader)

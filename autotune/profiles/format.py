@@ -63,8 +63,7 @@ def _proof(high: float | None, **values: Any) -> Proof:
 Knobs = Annotated[Settings, Rules({name: _knob(knob) for name, knob in BY_NAME.items()}, Settings, with_time=True)]
 """A knob that a file does not have came later: it has PyTorch's own value."""
 Ratio = Annotated[
-    Proof,
-    Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof),
+    Proof, Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof)
 ]
 Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")], ...]
 Compared = Annotated[
@@ -263,11 +262,7 @@ class Profile:
         return self.levels[name or self.default_level]
 
     def checked_level(self, wanted: str | None, option: str = "--level") -> str:
-        """Return ``wanted``, which the user gave with ``option``; the `default_level` if None.
-
-        Raises:
-            UsageError: there is no such level.
-        """
+        """Return ``wanted``, which the user gave with ``option``; the `default_level` if None. Else `UsageError`."""
         name = wanted or self.default_level
         if name not in self.levels:
             hint = did_you_mean(name, self.levels)

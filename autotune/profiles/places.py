@@ -60,7 +60,7 @@ def places(script: Path | None = None) -> tuple[Place, ...]:
     near = [_shortened(each / FOLDER, here) for each in project.folders(script)]
     usual = [each for each in (user_folder(script), _absolute(site_data_dir)) if each is not None]
     found: dict[str, Place] = {}
-    for each in [*near, *_stated_places(script), *usual, *named_places()]:
+    for each in [*near, *stated_places(script), *usual, *named_places()]:
         found.setdefault(each if isinstance(each, str) else os.path.realpath(each), each)
     return tuple(found.values())
 
@@ -70,7 +70,7 @@ def _shortened(path: Path, here: Path | None) -> Path:
     return path.relative_to(here) if here is not None and path.is_relative_to(here) else path
 
 
-def _stated_places(script: Path | None) -> list[Place]:
+def stated_places(script: Path | None) -> list[Place]:
     """Return what ``profiles = [...]`` of the project's pyproject.toml names; paths are relative to that file."""
     with contextlib.suppress(ValueError):
         path, table = project.stated(script)
@@ -132,10 +132,7 @@ def _absolute(folder: Callable[..., str]) -> Path | None:
 
 def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = SCHEMA_LINE) -> Path:
     """Return ``path``: a run finds out before it begins that it cannot write its file. Nothing is made yet.
-
-    Raises:
-        UsageError: it cannot be written, or its first `START` bytes have no ``mark``: it is no ``kind`` of ours.
-    """
+    Raise `UsageError` if it cannot, or if the first `START` bytes there have no ``mark`` of a ``kind`` of ours."""
     try:
         if path.is_dir():
             raise UsageError(f"{path}: is a folder. Name the {kind}'s file in it")
@@ -152,11 +149,7 @@ def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = S
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """Return at most ``most`` bytes of the plain file ``path``. Opening a named pipe does not block.
-
-    Raises:
-        OSError: it cannot be read, or is no plain file.
-    """
+    """Return at most ``most`` bytes of ``path``; `OSError` if it is no plain file. Opening a pipe does not block."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "is not a plain file")
@@ -209,10 +202,8 @@ def _check_folder(folder: Path) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step: readers see the old file or the new one, never a part.
 
-    Missing folders are made. If writing fails or is interrupted, the old file stays and nothing is left behind.
-
-    Raises:
-        ProfileError: it cannot be written. A link, device or pipe is never replaced.
+    Missing folders are made. If writing fails (`ProfileError`) or is interrupted, the old file stays and nothing is
+    left behind. A link, device or pipe is never replaced.
     """
     missing = [each for each in (path.parent, *path.absolute().parent.parents) if not os.path.lexists(each)]
     try:

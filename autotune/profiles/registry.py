@@ -23,6 +23,7 @@ from autotune.decoding import quote
 from autotune.errors import ProfileError, did_you_mean
 from autotune.probes.system import System
 from autotune.profiles import file, match, places
+from autotune.profiles.format import Profile
 from autotune.profiles.match import Here, Match
 from autotune.profiles.places import Place
 from autotune.project import safe_name, with_digest
@@ -141,6 +142,23 @@ class Lookup:
         return None if self.reason else self.best
 
 
+def read(named: Path | str) -> Profile:
+    """Return the profile in the file, or at the URL, that the user names."""
+    url = str(named)
+    return file.parse(read_named(url), shown(url)) if places.is_url(url) else file.read(named)
+
+
+def is_kept(target: str, script: Path | None) -> bool:
+    """Return True if any place has a profile of ``target``, of whichever machine, or cannot be listed."""
+    wanted = places.file_names(target)
+    try:
+        return any(
+            name.partition("/")[2] in wanted for each in places.places(script) for name in Registry(each).names()
+        )
+    except ProfileError:
+        return True
+
+
 def of_file(named: Path | str, here: Here) -> Match:
     """Return the profile in the file, or at the URL, that the user names, and how well it fits this machine.
 
@@ -176,26 +194,33 @@ def local(found: Match) -> Path:
 
 
 def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None = None) -> Lookup:
-    """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run is taken
-    only if no other fits as well.
+    """Look for a profile of the target that is ``here``: the best verdict first, then the nearest place. The profile of
+    an interrupted run is taken only if no other fits as well.
 
-    Args:
-        here: this machine, and the target. Without one nothing matches: profiles of other tasks do not apply.
-        roots: where to look instead of `autotune.profiles.places.places`.
-        script: the training script; profiles may lie in its project.
+    Places are ``roots``, else those of the training ``script``'s project (`autotune.profiles.places.places`).
     """
     looked = places.places(script) if roots is None else roots
     registries = [Registry(each) for each in looked]
-    found = [one for registry in registries for one in _candidates(registry, here)]
+    found = _at_once(registries, lambda each: list(_candidates(each, here)))
     if not any(_settles(one, here) for one in found):
-        found += [one for registry in registries for one in _candidates(registry, here, others=True)]
+        found += _at_once(registries, lambda each: list(_candidates(each, here, others=True)))
     best = min(found, key=lambda one: _rank(one, here), default=None)
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
     if best is not None and best.verdict in match.APPLIED:
         return Lookup(best, notes=notes)
-    named = places.named_places() if roots is None else ()
-    gone = (f"{places.VARIABLE} names {folder}, which is no folder" for folder in places.missing_folders(named))
+    named = (*places.stated_places(script), *places.named_places()) if roots is None else ()
+    gone = (f"{folder}: no such folder" for folder in places.missing_folders(named))
     return Lookup(best, _why_none(here, looked, best), (*notes, *gone))
+
+
+def _at_once(registries: Sequence[Registry], work: Callable[[Registry], list[Match]]) -> list[Match]:
+    """Return what ``work`` finds in all ``registries``. Servers are waited for together: several may be down."""
+    if sum(bool(each.url) for each in registries) < 2:  # a pool takes a while to import
+        return [one for each in registries for one in work(each)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(registries)) as pool:
+        return [one for found in pool.map(work, registries) for one in found]
 
 
 def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
@@ -258,10 +283,7 @@ def shown(url: str) -> str:
 
 def read_url(url: str) -> bytes | None:
     """Return the content of ``url``, cut one byte after the most of a profile; None if there is no such file.
-
-    Raises:
-        ProfileError: it cannot be read, or not in time.
-    """
+    Raise `ProfileError` if it cannot be read, or not in time."""
     most = file.MAX_BYTES + 1
     if protocol(url) == "http":
         from fsspec.asyn import sync
@@ -288,10 +310,7 @@ def _write(files: Any, path: str, text: str) -> None:
 
 async def _fetch(remote: Any, url: str, most: int) -> bytes:
     """Return ``most`` bytes of a web server's file: it may send without end, and redirect to where clouds keep secrets.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    Raise `FileNotFoundError` if there is none."""
     import asyncio
     import ipaddress
     from urllib.parse import urljoin, urlsplit
@@ -327,6 +346,9 @@ def _remote(url: str, work: Callable[[Any, str], Any]) -> Any:
         from fsspec.core import url_to_fs
         from fsspec.registry import available_protocols, registry
 
+        behind = url.partition("://")[2]
+        if not behind or (behind[0] == "/" and protocol(url) in ("http", "s3")):
+            raise ProfileError(f"{url.partition(':')[0]}://: names no bucket, server or folder")
         known = {*available_protocols(), *registry}
         if protocol(url) not in known:
             hint = did_you_mean(protocol(url), known)

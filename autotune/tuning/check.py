@@ -12,9 +12,10 @@ from autotune import project
 from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.profiles.file import read
 from autotune.profiles.format import Profile, machine_type
+from autotune.profiles.registry import read
 from autotune.stats.proof import BASELINE, Proof, Round, compare
+from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.events import Observer
@@ -53,14 +54,14 @@ class CheckResult:
 
 
 def check(
-    path: Path, target: Target, level: str | None, budget: float, observe: Observer, *, force: bool = False
+    path: Path | str, target: Target, level: str | None, budget: float, observe: Observer, *, force: bool = False
 ) -> CheckResult:
     """Measure what the profile in ``path`` claims for ``level`` again, for about ``budget`` seconds.
 
     Raises:
         UsageError: the profile is not for ``target`` on this machine, and not ``force``; it has no such level, or the
             level is the baseline itself: nothing is claimed.
-        NothingUsable: the settings do not run here.
+        NothingUsable: the settings could not be measured here.
         MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
@@ -99,9 +100,9 @@ def measure_claim(
             begun = time.monotonic()
             with bench.start_replicate(candidates) as replicate:
                 rounds += replicate.rounds(replicates, ROUNDS, BLOCK_SECONDS)
-            missing = set(candidates) - set(rounds[-1].rates)
-            if missing:
-                raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")
+            for ended, trial in replicate.ended.items():
+                what = "your own settings" if ended == BASELINE else f"level {ended}"
+                raise NothingUsable(f"{what} could not be measured: {judge(trial.end).reason}")
             replicates += 1
             observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
             longest = max(longest, time.monotonic() - begun)

@@ -33,6 +33,7 @@ from autotune.tuning.events import Observer, ignore
 
 POLL_SECONDS = 0.2
 LOCK_NAME = "torch-autotune-trials.lock"
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @contextlib.contextmanager
@@ -51,7 +52,7 @@ def open_runner(
     Raises:
         NothingUsable: another run held the machine for ``patience``.
         UsageError: the working folder is gone.
-        Interrupted: on SIGINT or SIGTERM.
+        Interrupted: on one of `STOPS`.
     """
     with interrupt_on_signals(), acquire(patience, lambda: observe(stage="waiting for another tuning run")):
         remove_abandoned()
@@ -88,17 +89,18 @@ def check_not_a_rank() -> None:
 
 @contextlib.contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Make SIGINT and SIGTERM raise `Interrupted` once, in the main thread; later ones wait for the clean-up."""
+    """Make `STOPS` raise `Interrupted` once, in the main thread; later ones wait for the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(signum: int, _: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in before:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(signum)
 
-    before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
+    heard = (signum for signum in STOPS if signal.getsignal(signum) != signal.SIG_IGN)  # as nohup makes it
+    before = {signum: signal.signal(signum, interrupt) for signum in heard}
     try:
         yield
     finally:

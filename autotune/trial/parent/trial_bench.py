@@ -219,6 +219,7 @@ class RunningReplicate:
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
         cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller gave it.
+        ended: trials that are over, by their candidates.
     """
 
     def __init__(
@@ -232,6 +233,7 @@ class RunningReplicate:
     ) -> None:
         self.neighbours, self.cpu_wait = 0.0, cpu_wait
         self._candidates, self._trial_of, self._random, self._live = candidates, trial_of, turns, live
+        self.ended: dict[str, RunningTrial] = {}
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A candidate that ended is left out."""
@@ -256,8 +258,11 @@ class RunningReplicate:
         if trial.is_over and self._live:
             trial = self._trial_of(name)
             block = trial.block(seconds, settings)
-        burst = block is not None and block.disturbed and self.cpu_wait <= LASTING
-        return trial.block(seconds, settings) if burst else block
+        if block is not None and block.disturbed and self.cpu_wait <= LASTING:
+            block = trial.block(seconds, settings)
+        if block is None:
+            self.ended[name] = trial
+        return block
 
 
 def _disturbed(outcome: Outcome) -> bool:

@@ -1,12 +1,12 @@
-"""Standard streams that whoever started the command has closed."""
+"""A process of the command line: streams that are closed, full, or read by nobody; what it imports."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,46 +14,94 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file
 from tests.doubles.proven_profile import profile
 
-SHOW = [sys.executable, "-m", "autotune", "validate", "missing.yaml"]
+FULL = "the output cannot be written (No space left on device)"
+ROOT = Path(file.__file__).parents[2]
+AUTOTUNE = (sys.executable, "-m", "autotune")
+WATCHED = """
+import os, sys
+from autotune.report import live
+
+live.LINE_SECONDS = 0.0
+with live.live_view(60.0, 0.0) as observe:
+    for stage in ("one", "two", "three"):
+        observe(stage=stage)
+print("the answer")
+"""
+PROBES = """
+import contextlib, sys
+import autotune.cli, autotune.knobs.space, autotune.profiles.registry
+with contextlib.suppress(SystemExit):
+    autotune.cli.main(["probe", "--json"])
+sys.exit(str(sorted({"torch", "optuna", "numpy"} & set(sys.modules)) or ""))
+"""
 
 
-def ended(folder: Path, redirections: str) -> subprocess.CompletedProcess[str]:
-    """``autotune validate`` of a file that is not there, which says so on standard error."""
-    line = ["sh", "-c", f'exec "$@" {redirections}', "sh", *SHOW]
-    return subprocess.run(
-        line, cwd=folder, capture_output=True, text=True, timeout=120, env=os.environ | {"LC_ALL": "C"}
-    )
+@pytest.mark.parametrize(
+    ("line", "code", "out", "err"),
+    [
+        ("--version", 0, "torch-autotune ", ""),
+        ("validate gone.yaml 2>&-", 2, "", ""),
+        ("validate gone.yaml <&- 2>&-", 2, "", ""),
+        ("validate gone.yaml <&- >&- 2>&-", 2, "", ""),
+        ("validate gone.yaml >&-", 2, "", "gone.yaml: no such file"),
+        ("validate gone.yaml 2>/dev/full", 2, "", ""),
+        ("gone 2>/dev/full", 2, "", ""),
+        ("run --dry-run p.py 2>/dev/full", 0, "p.py", ""),
+        ("run p.py", 0, "", "starts as it is"),
+        ("show p.yaml >/dev/full", 2, "", FULL),
+        ("-h >/dev/full", 2, "", FULL),
+        ("show gone.yaml --json >/dev/full", 2, "", "gone.yaml: no such file"),
+        ("show p.yaml | true", 0, "", ""),
+        ("profiles match x | true", 4, "", ""),
+        ("-h | true", 0, "", ""),
+    ],
+)
+def test_a_stream_that_takes_nothing_ends_nothing(tmp_path: Path, line: str, code: int, out: str, err: str) -> None:
+    """An answer that does not fit on the disk is an error. Words for a closed stream go nowhere."""
+    file.write(tmp_path / "p.yaml", profile(Settings()))
+    (tmp_path / "p.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C"}
+    command = ["bash", "-c", f'"$@" {line}; exit ${{PIPESTATUS[0]}}', "bash", *AUTOTUNE]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code
+    assert (out in done.stdout, err in done.stderr) == (True, True), done
+    assert ("Traceback" in done.stderr, bool(err) or not done.stderr) == (False, True), done.stderr
 
 
-@pytest.mark.parametrize("redirections", ["2>&-", "<&- 2>&-", "<&- >&- 2>&-", ">&-"])
-def test_words_for_a_closed_stream_go_nowhere(tmp_path: Path, redirections: str) -> None:
-    done = ended(tmp_path, redirections)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert ("missing.yaml" in done.stderr) == ("2>" not in redirections)
+def test_an_early_interrupt_is_an_object_too(tmp_path: Path) -> None:
+    """Ctrl-C while the command line is imported."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([*AUTOTUNE, "show", "--json"], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 130
+    assert json.loads(done.stdout)["error"] in done.stderr
+    assert "Traceback" not in done.stderr
 
 
-def with_output(output: Any, folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """``autotune`` with ``words``, in a folder with a profile, where standard output is ``output``."""
-    file.write(folder / "p.yaml", profile(Settings()))
-    file.write(folder / "profiles" / "key" / "train.yaml", profile(Settings()))
-    environment = {**os.environ, "PYTHONPATH": str(Path(file.__file__).parents[2])}
-    command = [sys.executable, "-m", "autotune", *words]
-    return subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.PIPE, check=False)
+def test_help_breaks_no_word_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    help_text = subprocess.run([*AUTOTUNE, "tune", "-h"], capture_output=True, text=True, timeout=120).stdout
+    assert max(map(len, help_text.splitlines())) <= 40
+    assert ("--max-gpu-memory" in help_text, "…" in help_text) == (True, False)
 
 
-@pytest.mark.parametrize("words", [["profiles", "list"], ["show", "p.yaml"], ["validate", "p.yaml"]])
-def test_a_closed_pipe_is_no_traceback(words: list[str], tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = with_output(writer, tmp_path, *words)
-    os.close(writer)
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
+@pytest.mark.parametrize("log", ["reader that went away", "full disk"])
+def test_a_log_that_takes_no_more_lines_ends_nothing(log: str) -> None:
+    """Before, a run under ``2>&1 | head -1`` ended at its second line, without a profile."""
+    with open("/dev/full", "w") as full:
+        stderr = full if log == "full disk" else subprocess.PIPE
+        process = subprocess.Popen([sys.executable, "-c", WATCHED], stdout=subprocess.PIPE, stderr=stderr, text=True)
+        if process.stderr is not None:
+            process.stderr.close()
+        assert process.stdout.read() == "the answer\n"
+        assert process.wait(60) == 0
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_full_output_is_one_sentence(tmp_path: Path) -> None:
-    with open("/dev/full", "wb") as full:
-        done = with_output(full, tmp_path, "show", "p.yaml")
-    assert done.stderr.decode() == "autotune: the output cannot be written (No space left on device)\n"
-    assert done.returncode == 2
+@pytest.mark.torch
+def test_probe_asks_torch_in_a_child_only() -> None:
+    """B07: the parent of trials imports neither torch nor Optuna by chance."""
+    done = subprocess.run([sys.executable, "-c", PROBES], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stderr.strip() == ""
+    data = json.loads(done.stdout)
+    assert data["key"]
+    assert data["software"]["torch"]

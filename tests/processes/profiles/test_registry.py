@@ -46,17 +46,18 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
     assert registry.search(here(), [url]).match is None  # it is down
 
 
-def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_registries_that_do_not_answer_are_asked_once_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, together = list[str](), threading.Barrier(2, timeout=60)
 
     def down(url: str) -> bytes:
         asked.append(url)
-        raise ProfileError("down")
+        together.wait()
+        raise ProfileError(f"down: {url[:9]}")
 
     monkeypatch.setattr(registry, "read_url", down)
-    found = registry.search(here(), ["http://127.0.0.1:9"])
-    assert (found.match, len(asked)) == (None, 1)
-    assert found.notes == ("skipped down",)
+    found = registry.search(here(), ["http://a/x", "http://b/x"])
+    assert len(asked) == 2
+    assert found.notes == ("skipped down: http://a/", "skipped down: http://b/")
 
 
 def test_a_profile_at_a_url_is_kept_for_when_it_is_down(tmp_path: Path) -> None:

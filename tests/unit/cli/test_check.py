@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
+from autotune.errors import NothingUsable
 from autotune.report.profile import CHECKED, checked
-from autotune.stats.proof import Proof
+from autotune.stats.proof import Proof, Round
+from autotune.trial.messages import ScriptOver, error_report
+from autotune.trial.parent.judge import TrialEnd
+from autotune.trial.target import TaskFile
+from autotune.tuning import check
 from autotune.tuning.check import EXIT_CODES, CheckResult, Claim
+from autotune.tuning.events import ignore
+from tests.doubles.profiles import profile
+from tests.doubles.simulation.simulator import inventory
 
 HOLDS, FAILS, OPEN = Claim
 
@@ -31,9 +43,16 @@ def test_an_interval_that_holds_and_does_not_is_inconclusive(
     claimed: tuple[float, float], measured: tuple[float, float], verdict: Claim
 ) -> None:
     result = CheckResult("amp", proof(*claimed), proof(*measured))
-    assert result.verdict == verdict
+    assert (result.verdict, EXIT_CODES) == (verdict, {HOLDS: 0, FAILS: 4, OPEN: 5})
     assert checked(result).endswith(CHECKED[verdict.value])
 
 
-def test_every_verdict_has_its_exit_code() -> None:
-    assert EXIT_CODES == {HOLDS: 0, FAILS: 4, OPEN: 5}
+def test_a_script_that_trains_too_briefly_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = TrialEnd(report=error_report(ScriptOver("the script ended after 9 steps")), code=1)
+    replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ended={"amp": SimpleNamespace(end=end)})
+    runner = nullcontext(SimpleNamespace(warm=lambda: None))
+    bench = SimpleNamespace(start_replicate=lambda _: nullcontext(replicate))
+    for name, fake in (("open_runner", runner), ("same_cpus", nullcontext()), ("TrialBench", bench)):
+        monkeypatch.setattr(check, name, lambda *_, fake=fake: fake)
+    with pytest.raises(NothingUsable, match="level amp could not be measured: the script ended after 9 steps"):
+        check.measure_claim(profile(), "amp", TaskFile(Path("a.py")), inventory(2, 2), 5.0, ignore)

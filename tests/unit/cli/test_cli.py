@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import autotune
 from autotune import cli
 from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.probes.facts import Inventory
@@ -17,7 +16,7 @@ from autotune.profiles.format import machine_type
 from autotune.trial.target import NEW_TASK
 from autotune.tuning import run
 from tests.doubles.profiles import profile
-from tests.unit.cli.conftest import Said, Say
+from tests.unit.cli.conftest import Say
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,20 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
         (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
-        (["tune", "whole.py", "--train-time", ""], "--train-time '': write a duration"),
+        (["tune", "whole.py", "--train-time", ""], "--train-time '' is empty. Is a variable of your shell not set?"),
+        (["tune", "--name=", "whole.py"], "--name= is empty"),
+        (["tune", ""], "'' is empty"),
+        (["tune", "whole.py", "--report", "./new", "--profile", "new"], "--report new: is the profile's file too"),
+        (["run", "-m", ""], "-m '' is empty"),
+        (["run", "--profile", " ", "empty.py", ""], "--profile '' is empty"),
+        (["check", "", "whole.py"], "'' is empty"),
+        (["show", ""], "'' is empty"),
+        (["profiles", "push", "empty.py", "--to", ""], "--to '' is empty"),
+        (["show", "https://127.0.0.1:9/p.yaml"], "https://127.0.0.1:9/p.yaml: cannot be read or written ("),
+        (["check", "memory://b/p.yaml", "whole.py"], "memory://b/p.yaml: no such file"),
+        (["tune", "bash", "-c", "python whole.py"], "bash: no such file"),
+        (["show", "https:///p.yaml"], "https://: names no bucket, server or folder"),
+        (["profiles", "pull", "s3://"], "s3://: names no bucket, server or folder"),
         (["run", "folder"], "folder: is a folder without a __main__.py. Name the script"),
         (["check", "a.yaml", "whole.py", "--budget", "2s"], "--budget 2s is too short: give at least 5s"),
         (["check", "whole.py", "link.yaml"], "the profile comes first: autotune check link.yaml whole.py"),
@@ -100,7 +112,17 @@ leve = "amp"
         (TABLE, [], "has buget, which nothing reads"),
         (TABLE, [], "has tune.leve, which nothing reads; did you mean tune.level?"),
         ("[tool.torch-autotune", ["train.py", "--budget", "4s"], "Its [tool.torch-autotune] is not used"),
-        ("[tool]\ntorch-autotune = 1", [], "Missing argument"),
+        ("[tool]\ntorch-autotune = 1", [], "toml: it is no table. Its [tool.torch-autotune] is not used"),
+        ("[tool.torch-autotune.tune]\ntarget = ''", [], "] tune.target is empty"),
+        ("[tool.torch-autotune]\nprofiles = ['']", [], "] profiles is no list of folders and URLs"),
+        ("[tool.torch-autotune.profiles]", [], "] profiles is no list of folders and URLs"),
+        ("[tool.torch-autotune]\ntune = 1", [], "] tune is no table"),
+        ("\ufeff[tool.torch-autotune]\nfix = 1", [], "] has fix, which nothing reads"),
+        ("[tool.torch-autotune.tune]\nlevel = 3", ["train.py"], "toml: [tool.torch-autotune.tune] level)"),
+        ("[tool.torch-autotune.tune]\nseed = 'x'", ["train.py"], "toml: [tool.torch-autotune.tune] seed"),
+        ("[tool.torch-autotune.tune]\ntarget = 5", [], "toml: [tool.torch-autotune.tune] target)"),
+        ("pipe", [], "Missing argument"),
+        ("link", [], "Too many levels of symbolic links. Its [tool.torch-autotune] is not used"),
         ("[tool.torch-autotune.tune]\nprofile = 3\nbudget = 2.5", ["train.py"], "--budget 2.5s is too short"),
         ("[tool.torch-autotune.tune]\nonly = 'workers'", ["train.py"], "--only workers: no such knob"),
         ("[tool.torch-autotune.tune]\nfix = {threads = 0}", ["train.py"], "--fix threads"),
@@ -109,17 +131,14 @@ leve = "amp"
 def test_a_project_has_defaults_of_its_own(
     say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, table: str, typed: list[str], words: str
 ) -> None:
-    (elsewhere / "pyproject.toml").write_text(table)
+    own = elsewhere / "pyproject.toml"
+    makers = {"link": lambda: own.symlink_to(own), "pipe": lambda: os.mkfifo(own)}
+    makers.get(table, lambda: own.write_text(table))()
     (elsewhere / "train.py").write_text("print(1)\n")
     (elsewhere / "deep").mkdir()
     monkeypatch.chdir("deep")
     said = say("tune", *typed)
     assert (said.code, words in " ".join(said.err.split())) == (2, True), said.err
-
-
-def test_a_project_file_that_is_a_pipe_is_not_read(say: Say, elsewhere: Path) -> None:
-    os.mkfifo(elsewhere / "pyproject.toml")
-    assert say("profiles", "list").code == 0
 
 
 STEERED = ("tune", "run", "run --profile", "show", "profiles match", "tune --level", "validate", "init")
@@ -144,10 +163,6 @@ def test_help_is_what_h_shows(say: Say, words: tuple[str, ...]) -> None:
 
 def test_a_script_may_have_an_option_json_of_its_own(say: Say, elsewhere: Path) -> None:
     assert say("run", elsewhere / "nowhere.py", "--json").out == ""
-
-
-def test_version(say: Say) -> None:
-    assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}], ids=str)

@@ -10,14 +10,7 @@ import pytest
 from autotune.knobs.binding import AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.knobs.settings import Settings
-from autotune.launch.command import (
-    BINDER,
-    command,
-    environment,
-    scrub,
-    slurm_tasks,
-    system_tools,
-)
+from autotune.launch.command import BINDER, command, environment, scrub, slurm_tasks, system_tools
 from autotune.probes.facts import Allocator
 from tests.doubles.simulation import simulator
 

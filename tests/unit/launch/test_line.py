@@ -90,6 +90,8 @@ def test_lines_that_users_write(line: str, found: Script) -> None:
         ("torchrun --standalone=1 train.py", "takes no value"),
         ("torchrun --standalone", "no script follows"),
         ("env A=b", "env A=b: starts no script"),
+        ("env -i python train.py", "env ... -i: what prepares the environment comes before autotune"),
+        ("uv run --with x python train.py", "uv ... --with: what prepares the environment comes before"),
         ("torchrun --nproc-per-node", "a value must follow"),
         ("accelerate config", "only accelerate launch"),
         ("accelerate launch --use_fsdp train.py", "does not know this option"),
@@ -117,8 +119,7 @@ def test_a_script_is_no_launcher(words: list[str], name: str) -> None:
 
 
 TORCHRUN = st.lists(
-    st.sampled_from(sorted(option for option in OPTIONS["torchrun"][1].split() if option.startswith("--"))),
-    unique=True,
+    st.sampled_from(sorted(option for option in OPTIONS["torchrun"][1].split() if option.startswith("--"))), unique=True
 ).map(lambda options: [f"{each}={2 if each == '--nproc-per-node' else 1}" for each in options])
 
 
@@ -158,30 +159,38 @@ def test_accelerates_configuration_counts_or_is_refused(
             parse(["accelerate", "launch", "--config_file", f"{tmp_path}/accelerate/default_config.yaml", "train.py"])
 
 
-def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A script in the working folder."""
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("print('trains')\n")
-    assert isinstance(target("accelerate", ("launch", "--cpu", "train.py")), Script)
-    words = ("torchrun", "--nproc-per-node=2", "train.py", "-x")
+    return "train.py"
+
+
+def test_the_script_of_a_line(train: str) -> None:
+    assert isinstance(target("accelerate", ("launch", "--cpu", train)), Script)
+    words = ("torchrun", "--nproc-per-node=2", train, "-x")
     found = target(words[0], words[1:])
     assert isinstance(found, Script)
     assert found == script(words[0], words[1:])
-    assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
+    assert (found.written, found.arguments, found.line) == (train, ("-x",), words)
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
-    assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
+    assert target("python", [train, "-x"]) == target(train, ["-x"])
+    assert script("torchrun", ["--nnodes=2", train]).machines == 2
 
 
-def test_a_line_for_several_machines_is_run_but_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("print('trains')\n")
-    assert script("torchrun", ["--nnodes=2", "train.py"]).machines == 2
-    with pytest.raises(UsageError, match="on one machine"):
-        target("torchrun", ["--nnodes=2", "train.py"])
-
-
-def test_a_task_file_takes_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["torchrun", "--nnodes=2", "train.py"], "on one machine"),
+        (["torchrun", "model.py"], r"model\.py is a task file"),
+        (["python train.py"], "'python train.py' is one word, and no file"),
+        (["train.py -x"], "'train.py -x' is one word, and no file"),
+    ],
+)
+@pytest.mark.usefixtures("train")
+def test_a_line_that_is_not_tuned(line: list[str], words: str) -> None:
     Path("model.py").write_text("def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(m, b): ...\n")
-    with pytest.raises(UsageError, match=r"model\.py is a task file"):
-        target("torchrun", ["model.py"])
+    with pytest.raises(UsageError, match=words):
+        target(line[0], line[1:])
     assert isinstance(target("python", ["model.py"]), TaskFile)

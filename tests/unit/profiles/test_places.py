@@ -124,15 +124,6 @@ def test_another_projects_profiles_are_not_looked_at(repository: Path, tmp_path:
     assert places.user_folder(other) != places.user_folder() == places.user_folder(repository / "a" / "train.py")
 
 
-def test_a_working_folder_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert project.working_folder() is None
-    assert list(project.folders(None)) == []
-    monkeypatch.chdir(tmp_path)
-
-
 def homeless(*_args: Any, **_options: Any) -> str:
     raise RuntimeError("Could not determine home directory.")
 

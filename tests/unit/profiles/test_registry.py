@@ -27,11 +27,7 @@ def test_the_same_machine_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
-    [
-        ({"threads": 4}, COMPATIBLE),
-        ({"family": "epyc-zen5"}, SIMILAR),
-        ({"architecture": "aarch64"}, None),
-    ],
+    [({"threads": 4}, COMPATIBLE), ({"family": "epyc-zen5"}, SIMILAR), ({"architecture": "aarch64"}, None)],
 )
 def test_what_is_only_similar_is_not_applied_but_named(
     tmp_path: Path, change: dict[str, Any], verdict: str | None

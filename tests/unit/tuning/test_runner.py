@@ -13,7 +13,7 @@ import pytest
 from autotune.errors import Interrupted
 from autotune.knobs.settings import Settings
 from autotune.trial.paths import StudyPaths
-from autotune.tuning.runner import interrupt_on_signals, start_environment
+from autotune.tuning.runner import STOPS, interrupt_on_signals, start_environment
 from tests.doubles.simulation.simulator import inventory
 
 MACHINE = inventory(4, 4)
@@ -46,9 +46,9 @@ class TestEnvironment:
 
 
 class TestSignals:
-    @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("signum", STOPS)
     def test_raise_once_and_are_put_back(self, signum: signal.Signals) -> None:
-        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {each: signal.getsignal(each) for each in STOPS}
         with pytest.raises(Interrupted) as interruption, interrupt_on_signals():
             os.kill(os.getpid(), signum)
         assert interruption.value.signal == signum
