@@ -116,6 +116,7 @@ class MeasuredLoop:
         loader: prepared; None if it is not known.
         over: True if no further step will come.
         reads_elsewhere: batches are read ahead in another thread than the one that trains.
+        starved: training waits for its loader.
         failure: why settings could not be put in force, in a live trial.
         queue_empty_at: how many batches were taken when the loader was last read from its beginning.
         on_batch: called with each batch that is read, in trials that record their first steps.
@@ -127,6 +128,7 @@ class MeasuredLoop:
     over: bool = False
     reads_elsewhere: bool = False
     failure: Exception | None = None
+    starved: bool = False
     queue_empty_at: int = 0
 
     def __init__(self, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
@@ -200,8 +202,9 @@ class MeasuredLoop:
             if self.batch is None:
                 self.batch = read()
             batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
-        self.waited += time.perf_counter() - asked
-        if not self.batches:  # PyTorch's threads wait for work, and spin, from the first step on
+        if self.batches:  # the first one starts the workers
+            self.waited += time.perf_counter() - asked
+        else:  # PyTorch's threads wait for work, and spin, from the first step on
             self._load_threads = (time.process_time() - cpu) / max(1e-6, time.thread_time() - own)
         self.batches += 1
         return batch
@@ -363,11 +366,12 @@ class MeasuredLoop:
     def steps_for(self, seconds: float, pace: float) -> int:
         """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step.
 
-        Batches of workers come in bursts: a block of a live trial, which has few blocks, takes two queues of them.
+        Batches of workers come in bursts: a block takes as many of each worker, if training waits for them. One of a
+        live trial, which has few blocks, takes two queues of them.
         """
         steps = max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
         settings = self.spec.settings
-        if not self.spec.live or not settings.num_workers:
+        if not settings.num_workers or not (self.spec.live or self.starved):
             return steps
-        turns = max(2 * (settings.prefetch_factor or 1), math.ceil(steps / settings.num_workers))
-        return int(turns * settings.num_workers)
+        turns = math.ceil(steps / settings.num_workers)
+        return settings.num_workers * (max(2 * (settings.prefetch_factor or 1), turns) if self.spec.live else turns)

@@ -45,6 +45,8 @@ from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, ScriptOver, Tr
 from autotune.trial.parent.judge import check_losses
 
 BLOCK_SECONDS = 0.04
+STARVED = 0.2
+"""Share of the warm-up that a training waits for its loader, from which it counts as starved."""
 HOPELESS = 2.0
 """Steps this many times too slow for the bar end the warm-up at once."""
 MOST_BATCHES = 64
@@ -127,7 +129,7 @@ def _steps_of_block(paces: list[float]) -> int:
 
 def measuring(loop: MeasuredLoop, warmed: Measurement) -> Steps[TrialReport]:
     """Make the steps of a loop that are measured after its warm-up ``warmed``, and report them."""
-    loop.waited = 0.0
+    loop.starved, loop.waited = loop.waited > STARVED * warmed.warmup_seconds, 0.0
     started = loop.clock()
     pace = warmed.warmup_seconds / max(1, warmed.warmup_steps)
     blocks: list[Block] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,17 @@ class TestBlock:
         loop = workshop.loop(reading=STEP)
         measured = block(loop, 4)
         assert measured.seconds == pytest.approx(4 * (STEP + BATCH * STEP))
-        assert loop.waited == pytest.approx(4 * BATCH * STEP)
+        assert loop.waited == pytest.approx(3 * BATCH * STEP), "the first batch starts the workers"
+
+    @pytest.mark.parametrize(("starved", "steps"), [(False, 1), (True, 3)])
+    def test_a_block_takes_as_many_batches_of_each_worker(
+        self, starved: bool, steps: int, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Seen: both workers' batches came together, and a block between them showed 50 times the rate."""
+        loop = workshop.loop()
+        monkeypatch.setattr(loop, "spec", replace(loop.spec, settings=Settings(num_workers=3)))
+        loop.starved = starved
+        assert [loop.steps_for(0.0, pace) for pace in (1.0, 0.1 / 30)] == [steps, 30]
 
     def test_waits_for_the_device_at_its_edges_only(self, workshop: Workshop) -> None:
         loop = workshop.loop()
