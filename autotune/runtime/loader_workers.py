@@ -20,7 +20,7 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -323,6 +323,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _silent = 0.0
     """Seconds without a batch."""
     _alone = False
+    _draws: Sequence[tuple[int, Any]] = ()
+    """The batches for which the order's own generator was drawn from, and its state before."""
     goes_on = False
     """If workers hang, `on_stall` is called, and the rest of the pass is read in this process; else it waits."""
     on_stall: Callable[[], object]
@@ -350,10 +352,24 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             super()._try_put_index()
 
     def _next_index(self) -> Any:
+        source: Any = self._source
+        before: Any = None if source is None else source.get_state()
         index = self._asked[self._send_idx] = super()._next_index()  # type: ignore[no-untyped-call]
-        if self._source is not None:
-            self._drawn = self._source.get_state()
+        if source is not None:
+            self._drawn = source.get_state()
+            if not torch.equal(self._drawn, before):
+                self._draws = [*self._not_taken(), (self._send_idx, before)]
         return index
+
+    def _not_taken(self) -> list[tuple[int, Any]]:
+        return [draw for draw in self._draws if draw[0] >= self._rcvd_idx]
+
+    def _shutdown_workers(self) -> None:
+        """End them. What was drawn for batches that the loop has left goes back to the order's own generator."""
+        left, self._draws = self._not_taken(), ()
+        if left and torch.equal(self._source.get_state(), self._drawn):
+            self._source.set_state(left[0][1])
+        super()._shutdown_workers()
 
     def _try_get_data(self, timeout: float = CHECKED_EVERY) -> Any:
         found, data = super()._try_get_data(timeout)  # type: ignore[no-untyped-call]
@@ -372,6 +388,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             try:
                 return self._workers_next()
             except Stalled:
+                self._draws = ()  # its order is read on from here
                 self._shutdown_workers()
                 self.on_stall()
                 self._alone = True

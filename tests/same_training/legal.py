@@ -32,6 +32,8 @@ def refused_by_tuner(case: Case) -> str | None:
         return "num_workers: the data set changes while it is read"
     if case.loader == "worker_init" and case.num_workers == 0:
         return "num_workers: the data set is opened by worker_init_fn"
+    if case.loader == "persistent" and case.loop in ("peek", "break"):
+        return "num_workers: more workers read to the end of a short epoch, where its order draws, before it is left"
     if case.loop in ("two_loaders", "twice_at_once"):
         return "num_workers: loaders that are read in turn draw their order when they begin"
     return None
@@ -81,8 +83,8 @@ def _loop(case: Case) -> Case:
 def _loader(case: Case) -> Case:
     if case.loop == "reset" and case.processes > 1:
         case = replace(case, checkpoint="none")  # ranks are seeded apart, and draw alike once a pass has begun
-    if case.loop == "continue" and case.model in BATCH_NORM and case.processes > 1:
-        case = replace(case, loop="plain")  # shares of a skipped batch are never averaged
+    if case.loop in ("continue", "accumulate_no_sync") and case.model in BATCH_NORM and case.processes > 1:
+        case = replace(case, loop="plain")  # shares of a batch that no step follows are never averaged
     if case.loop == "counted" and case.loader in (*STREAMS, "sampler_unsized"):
         case = replace(case, loop="plain")  # nothing to count
     if case.loop == "keeps" and case.processes > 1:
