@@ -48,11 +48,13 @@ class TestEnvironment:
 class TestSignals:
     @pytest.mark.parametrize("signum", STOPS)
     def test_raise_once_and_are_put_back(self, signum: signal.Signals) -> None:
+        own = signal.signal(signum, signal.SIG_DFL)  # under nohup it is ignored
         before = {each: signal.getsignal(each) for each in STOPS}
         with pytest.raises(Interrupted) as interruption, interrupt_on_signals():
             os.kill(os.getpid(), signum)
         assert interruption.value.signal == signum
         assert {each: signal.getsignal(each) for each in before} == before
+        signal.signal(signum, own)
 
     def test_a_second_one_does_not_disturb_the_cleaning_up(self) -> None:
         cleaned = []
