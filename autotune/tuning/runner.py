@@ -99,7 +99,8 @@ def interrupt_on_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(signum)
 
-    heard = (signum for signum in STOPS if signal.getsignal(signum) != signal.SIG_IGN)  # as nohup makes it
+    nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    heard = (signum for signum in STOPS if signum != signal.SIGHUP or not nohup)
     before = {signum: signal.signal(signum, interrupt) for signum in heard}
     try:
         yield
