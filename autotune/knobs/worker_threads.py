@@ -29,7 +29,7 @@ VARIABLES = {
 }
 """What sets the threads of a library when it is loaded, the first that is set; ``OMP_NUM_THREADS`` for others."""
 GAIN = 0.3
-"""Expected. On two CPUs, 12 times was measured (NumPy's BLAS in two workers)."""
+"""Expected. On two CPUs, 4 to 12 times was measured (NumPy's BLAS in two workers)."""
 
 
 def set_threads(number: Callable[[tuple[str, ...]], int]) -> None:
