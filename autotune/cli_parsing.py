@@ -178,7 +178,8 @@ def _name_options_of_ours(context: typer.Context) -> None:
 
 
 def optional_bytes(text: str | None, option: str) -> int | None:
-    """Return ``8g``, ``8GiB`` or ``512m`` in bytes; None for an ``option`` that was not given. Else `UsageError`."""
+    """Return ``8g``, ``8GiB`` or ``512m`` in bytes; None for an ``option`` that was not given.
+    Raise `UsageError` if it is no size."""
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)

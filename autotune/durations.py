@@ -20,7 +20,8 @@ def optional_seconds(text: str | None, option: str) -> float | None:
 
 
 def seconds(text: str, option: str) -> float:
-    """Return ``90``, ``90s``, ``1h30m`` or ``10 hours``, typed after ``option``, in seconds, or `UsageError`."""
+    """Return ``90``, ``90s``, ``1h30m`` or ``10 hours``, typed after ``option``, in seconds.
+    Raise `UsageError` if it is no duration."""
     parts = [match.groups() for match in _PART.finditer(text)]
     whole = "".join(match.group() for match in _PART.finditer(text)) == text
     unit_missing = len(parts) > 1 and any(unit is None for _number, unit in parts)

@@ -9,7 +9,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Training
@@ -45,16 +45,11 @@ def set_threads(number: Callable[[tuple[str, ...]], int]) -> None:
                 getattr(sys.modules[name], function)(number(VARIABLES.get(name, ())))
 
 
-@dataclass
-class OneThread:
-    """A ``worker_init_fn`` that gives libraries one thread, then calls the user's own, which may choose more."""
-
-    then: Callable[[int], None] | None
-
-    def __call__(self, worker: int) -> None:
-        set_threads(lambda _variables: 1)
-        if self.then is not None:
-            self.then(worker)
+def _one_thread(then: Callable[[int], None] | None, worker: int) -> None:
+    """Give libraries one thread, then call the user's own ``worker_init_fn``, which may choose more."""
+    set_threads(lambda _variables: 1)
+    if then is not None:
+        then(worker)
 
 
 def _why_not(context: Context) -> str | None:
@@ -63,7 +58,7 @@ def _why_not(context: Context) -> str | None:
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
     one = settings.num_workers > 0 and settings.worker_threads == "one"
-    return {"worker_init_fn": OneThread(loader.worker_init_fn)} if one else {}
+    return {"worker_init_fn": partial(_one_thread, loader.worker_init_fn)} if one else {}
 
 
 WORKER_THREADS = Knob(

@@ -262,7 +262,8 @@ class Profile:
         return self.levels[name or self.default_level]
 
     def checked_level(self, wanted: str | None, option: str = "--level") -> str:
-        """Return ``wanted``, which the user gave with ``option``; the `default_level` if None. Else `UsageError`."""
+        """Return ``wanted``, which the user gave with ``option``; the `default_level` if None.
+        Raise `UsageError` if there is no such level."""
         name = wanted or self.default_level
         if name not in self.levels:
             hint = did_you_mean(name, self.levels)

@@ -38,7 +38,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 from autotune.knobs.change import Change, Method, replace
 from autotune.runtime import random_state
 from autotune.runtime.fingerprints import objects
-from autotune.runtime.served_loaders import ITERATOR, served
+from autotune.runtime.served_loaders import ITERATOR, copied, served
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
@@ -466,14 +466,14 @@ class Workers(Change):
 
     def _iterator(self) -> Any:
         """Begin to iterate."""
-        loader, ready = self._loader, object.__new__(type(self._loader))
-        own = vars(ready)
-        own.update(vars(loader) | self.attributes)
-        way = type(loader)._get_iterator
+        loader, ready = self._loader, copied(self._loader, **self.attributes)
+        own, way = vars(ready), type(loader)._get_iterator
         if loader.num_workers != self._users or way is not self._way:  # the script has chosen otherwise since
             return way(loader)
+        if ready.num_workers == 0 < self._users:
+            return EarlyIterator(ready)
         if ready.num_workers <= self._users:
-            return EarlyIterator(ready) if ready.num_workers < self._users and not ready.num_workers else way(ready)
+            return way(ready)
         start = own["worker_init_fn"] = Start(ready.worker_init_fn, self._users == 0)
         stream = isinstance(loader.dataset, IterableDataset)  # it is iterated at once, as without workers
         late = self._users == 0 and not stream and not ready.pin_memory

@@ -18,7 +18,8 @@ from torch.utils.data import (
 
 from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.runtime.loader_workers import Workers, open_files, why_not_shared
+from autotune.runtime.loader_workers import MULTIPROCESSING_CONTEXT, Workers, open_files, why_not_shared
+from autotune.runtime.served_loaders import copied
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
@@ -57,14 +58,12 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
 
 def asked_of(loader: DataLoader[Any], settings: Settings, training: Training) -> dict[str, dict[str, Any]]:
     """Return the attributes that ``settings`` ask of ``loader``, by the knobs that differ from what it has."""
-    own, found = vars(loader), dict[str, dict[str, Any]]()
-    ready = object.__new__(type(loader))
-    vars(ready).update(own)
+    own, ready, found = vars(loader), copied(loader), dict[str, dict[str, Any]]()
     for knob in KNOBS:
         asked = {} if knob.on_loader is None else knob.on_loader(settings, ready, training)
         if any(name not in own or own[name] != value for name, value in asked.items()):
             found[knob.name] = asked
-            vars(ready).update({name: value for name, value in asked.items() if name == "worker_init_fn"})
+            vars(ready)["worker_init_fn"] = asked.get("worker_init_fn", ready.worker_init_fn)  # one calls the other
     return found
 
 
@@ -87,7 +86,7 @@ def workers_change(
     if reason is not None:
         return reason
     if context is not None:
-        attributes[f"_DataLoader__{CONTEXT}"] = multiprocessing.get_context(context)
+        attributes[MULTIPROCESSING_CONTEXT] = multiprocessing.get_context(context)
     return Workers(loader, attributes, note)
 
 

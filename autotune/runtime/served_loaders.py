@@ -26,6 +26,13 @@ class Served(DataLoader[Any]):
         return super()._index_sampler if order is None else order
 
 
+def copied(loader: DataLoader[Any], **attributes: Any) -> DataLoader[Any]:
+    """Return another loader of the class, with other ``attributes``. Nothing of the class runs: it may refuse them."""
+    made: DataLoader[Any] = object.__new__(type(loader))
+    vars(made).update(vars(loader) | attributes)
+    return made
+
+
 def served(loader: DataLoader[Any], **slots: Any) -> Change:
     """Let ``loader`` iterate by what is in ``slots``. It stays the user's own object, and copies are as without; its
     class changes only for what Python looks up there."""

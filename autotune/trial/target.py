@@ -38,11 +38,12 @@ USERS_THREADS = "AUTOTUNE_USERS_THREADS"
 """In trials: the user's own `THREAD_VARIABLES`, as ``NAME=VALUE NAME=VALUE``."""
 
 
-def stated_threads(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the `THREAD_VARIABLES` of a trial's ``environment`` as the user's run has them."""
+def stated_threads(environment: Mapping[str, str]) -> dict[str, int]:
+    """Return the `THREAD_VARIABLES` of a trial's ``environment`` as the user's run has them, if they are numbers."""
     users = dict(each.split("=", 1) for each in environment.get(USERS_THREADS, "").split())
     scripts = {name: environment.get(name, OUR_ONE) for name in THREAD_VARIABLES}
-    return users | {name: value for name, value in scripts.items() if value != OUR_ONE}
+    stated = users | {name: value for name, value in scripts.items() if value != OUR_ONE}
+    return {name: int(value) for name, value in stated.items() if value.isdigit() and int(value) > 0}
 
 
 STARTED = "Give a script, or a line of python, torchrun, accelerate launch or mpiexec that starts one"

@@ -193,7 +193,8 @@ class MeasuredLoop:
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
         """Return the next batch that ``read`` gives; always the first if the trial leaves out the loader."""
-        asked, cpu, own = time.perf_counter(), time.process_time(), time.thread_time()
+        asked = time.perf_counter()
+        first = None if self.batches else (time.process_time(), time.thread_time())
         if self.spec.without is not Without.LOADER:
             batch = read()
             if self.on_batch is not None:
@@ -202,10 +203,10 @@ class MeasuredLoop:
             if self.batch is None:
                 self.batch = read()
             batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
-        if self.batches:  # the first one starts the workers
+        if first is None:
             self.waited += time.perf_counter() - asked
-        else:  # PyTorch's threads wait for work, and spin, from the first step on
-            self._load_threads = (time.process_time() - cpu) / max(1e-6, time.thread_time() - own)
+        else:  # it also starts the workers; from the first step on PyTorch's threads spin while they wait
+            self._load_threads = (time.process_time() - first[0]) / max(1e-6, time.thread_time() - first[1])
         self.batches += 1
         return batch
 

@@ -120,14 +120,14 @@ def run_rank(
 def _put_back_threads(settings: Settings) -> None:
     """Give libraries other than PyTorch as many threads as in the user's run: the fork server has loaded them with one.
     Those that are loaded later find the user's own variables."""
-    own = {name: value for name, value in stated_threads(os.environ).items() if value.isdigit() and int(value) > 0}
+    own = stated_threads(os.environ)
     if settings.processes > 1:
-        own = {"OMP_NUM_THREADS": str(settings.threads)} | own
+        own = {"OMP_NUM_THREADS": settings.threads} | own
     for name in THREAD_VARIABLES:
         os.environ.pop(name, None)
-    os.environ.update(own)
+    os.environ.update({name: str(number) for name, number in own.items()})
     cpus = len(os.sched_getaffinity(0)) if process_tree.LINUX else os.cpu_count() or 1
-    set_threads(lambda variables: next((int(own[name]) for name in variables if name in own), cpus))
+    set_threads(lambda variables: next((own[name] for name in variables if name in own), cpus))
 
 
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:

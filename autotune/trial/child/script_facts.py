@@ -153,9 +153,8 @@ def _threads(seen: Seen) -> tuple[int | None, str]:
     """Return the threads that were chosen, and by whom; None if PyTorch chooses them."""
     if seen.hooks.threads is not None:
         return seen.hooks.threads, BY_SCRIPT
-    stated = stated_threads(os.environ).get("OMP_NUM_THREADS", "")
     who = BY_USER if os.environ.get("OMP_NUM_THREADS", OUR_ONE) == OUR_ONE else BY_SCRIPT
-    return (int(stated) if stated.isdigit() and int(stated) > 0 else None), who
+    return stated_threads(os.environ).get("OMP_NUM_THREADS"), who
 
 
 def _left_out(seen: Seen, device: str) -> Sequence[LeftOut]:

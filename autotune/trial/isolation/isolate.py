@@ -56,7 +56,7 @@ class Isolation:
         Raises:
             OSError: what the process itself could do is refused to its child.
         """
-        _find_libraries()
+        ThreadpoolController()  # finds by path what is loaded, and keeps it: paths lead elsewhere afterwards
         folder.mkdir(parents=True, exist_ok=True)
         if self._own_network:
             _leave_network()  # trials that run side by side may use the same port
@@ -74,7 +74,7 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
         scratch: the study's folder; it stays the real one, so that the tuner sees what is written there.
         network: True if other machines may be reached.
     """
-    _find_libraries()
+    ThreadpoolController()  # finds by path what is loaded, and keeps it: paths lead elsewhere afterwards
     scratch, origin, why_not = scratch.resolve(), Path.cwd(), ""
     try:
         way, entered = overlays.NAME, overlays.enter(scratch, origin, default_bytes())
@@ -94,11 +94,6 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
             os.environ.update(_proxies())
             redirected.forbid_network()
     return Isolation(way, why_not, gaps, nest, own_network)
-
-
-def _find_libraries() -> None:
-    """Let threadpoolctl find what is loaded by now, and keep it: paths lead to other files afterwards."""
-    ThreadpoolController()
 
 
 def _leave_network() -> None:
