@@ -332,7 +332,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     """Asked before late workers start: if they may not, this process reads. None if they run already."""
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._is_idle, self._asked = True, dict[int, Any]()
+        self._is_idle, self._asked, self._owner = True, dict[int, Any](), os.getpid()
         order, begun = self._index_sampler, self._sampler_iter
         own = getattr(getattr(order, "sampler", order), "generator", None) or loader.generator
         self._source: Any = own if isinstance(own, torch.Generator) else None
@@ -369,7 +369,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         left, self._draws = self._not_taken(), ()
         if left and torch.equal(self._source.get_state(), self._drawn):
             self._source.set_state(left[0][1])
-        super()._shutdown_workers()
+        if self._owner == os.getpid():
+            super()._shutdown_workers()
 
     def _try_get_data(self, timeout: float = CHECKED_EVERY) -> Any:
         found, data = super()._try_get_data(timeout)  # type: ignore[no-untyped-call]
@@ -384,6 +385,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if self._is_idle:
             self._is_idle = False
             self._begin()
+        if self._owner != os.getpid():  # a fork reads on by itself
+            self._draws, self._alone = (), True
         if not self._alone:
             try:
                 return self._workers_next()
@@ -427,15 +430,13 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return data.read(self) if isinstance(data, Left) else data
 
 
-running: weakref.WeakKeyDictionary[LateIterator, int] = weakref.WeakKeyDictionary()
-"""The process of each pass: a fork holds those that are another's."""
+running: weakref.WeakSet[LateIterator] = weakref.WeakSet()
 
 
 def _end_all() -> None:
     """End the workers of passes that are not over when this process ends."""
-    for iterator, owner in list(running.items()):
-        if owner == os.getpid():
-            iterator._shutdown_workers()
+    for iterator in list(running):
+        iterator._shutdown_workers()
 
 
 class EarlyIterator(_SingleProcessDataLoaderIter):
@@ -487,7 +488,7 @@ class Workers(Change):
         iterator.may_start = partial(self._may_start, start) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
-        running[iterator] = os.getpid()
+        running.add(iterator)
         return iterator
 
     def _may_start(self, start: Start) -> bool:
