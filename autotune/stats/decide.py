@@ -28,7 +28,7 @@ class LevelVerdict(str, Enum):
     CANNOT_TELL = "cannot tell"
     NOT_TRIED = "not tried"
     FAILED = "failed"
-    """The level's precision never ran."""
+    """All that was tried of it."""
     INTERRUPTED = "interrupted"
 
 
@@ -48,7 +48,6 @@ class Reason(str, Enum):
     """The budget ended before any trial of the level."""
     NOT_TRIED = "not tried"
     """No trial changed what the level is named for: the precision, the global batch; at ``safe`` nothing else ran."""
-    PRECISION_FAILED = "precision failed"
     INTERRUPTED = "interrupted"
 
 
@@ -57,7 +56,7 @@ VERDICTS = {
     Reason.SAME: LevelVerdict.NO_GAIN,
     Reason.NOT_REACHED: LevelVerdict.NOT_TRIED,
     Reason.NOT_TRIED: LevelVerdict.NOT_TRIED,
-    Reason.PRECISION_FAILED: LevelVerdict.FAILED,
+    Reason.ALL_FAILED: LevelVerdict.FAILED,
     Reason.INTERRUPTED: LevelVerdict.INTERRUPTED,
 }
 """All other reasons leave the question open."""
@@ -74,8 +73,7 @@ class Answer:
         proven: True if the level, or the one that it carries, is proven faster.
         reason: why it has no gain of its own; `Reason.NONE` if it has.
         proof: the comparison that did not suffice (`Reason.UNPROVEN`).
-        values: of a precision that failed.
-        failure: reason of the failed trial.
+        failure: why the last trial failed (`Reason.ALL_FAILED`).
     """
 
     settings: Settings
@@ -84,7 +82,6 @@ class Answer:
     proven: bool
     reason: Reason = Reason.NONE
     proof: Proof | None = None
-    values: tuple[str, ...] = ()
     failure: str = ""
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
+from typing import Annotated
 
+from autotune.decoding import Count, Rate, span
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 
 FAR = 5.0
@@ -28,11 +30,11 @@ class WholeRun:
             trial has none of the evaluations that raise it.
     """
 
-    start_seconds: float
-    step_seconds: float
-    other_share: float | None = None
-    steps: int | None = None
-    mmap_threshold: int = GLIBC_RAISES_TO
+    start_seconds: Rate
+    step_seconds: Rate
+    other_share: Annotated[float, span(0, 0.999)] | None = None
+    steps: Count | None = None
+    mmap_threshold: Count = GLIBC_RAISES_TO
 
     def seconds(self, speedup: float = 1.0) -> float | None:
         """Return how long the run takes if each step is ``speedup`` times as fast, under `autotune run`; as the user
