@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from autotune.knobs.level import LEVELS
-from autotune.knobs.settings import Settings
+from autotune.knobs.level import AMP, LEVELS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, QUIET_CPUS, Proof, Round, compare, typical_rate
 
 BUSY_CPUS = 0.5
 """A round is disturbed if others keep at least this many processors busy."""
+PRECISIONS = [knob.name for knob in KNOBS if knob.level is AMP]
 ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
 """Of quiet and of disturbed rounds, before they are separated."""
+OTHER_EFFECTS, ONE_SWITCH = 10.0, 16.0
+"""Compilation, memory, binding and threads that wait for each other together bring no more than the first; a lower
+precision, or one thread in workers (12 times was measured on two CPUs), no more than the second."""
 COLLAPSE = 1.5
 """The user's settings collapse beside a neighbour if they are this many times as fast without it."""
 
@@ -121,13 +125,26 @@ def decide(
             continue
         proof = compare(rounds, level, BASELINE, final=final)
         step = proof if name == BASELINE else compare(rounds, level, name, final=final)
-        if proof.gain and step.gain and proof.value <= MOST_SPEEDUP:
+        if proof.gain and step.gain and proof.value <= possible(settings, baseline):
             below, name = Answer(settings, baseline_rate * proof.value, proof, proven=True), level
             answers[level] = below
         else:
             missing = step if proof.gain else proof
             answers[level] = replace(below, reason=_why_not(missing), proof=missing)
     return answers
+
+
+def possible(settings: Settings, baseline: Settings) -> float:
+    """Return about how many times as fast as ``baseline`` the ``settings`` can be: a larger figure comes from the load
+    of another process. Threads, workers and the batch each bring at most their ratio."""
+    ratios = (
+        settings.processes * settings.threads / (baseline.processes * baseline.threads),
+        (1 + settings.num_workers) / (1 + baseline.num_workers),
+        settings.global_batch / baseline.global_batch,
+        ONE_SWITCH if settings.worker_threads != baseline.worker_threads else 1.0,
+        1.0 if all(getattr(settings, name) == getattr(baseline, name) for name in PRECISIONS) else ONE_SWITCH,
+    )
+    return min(MOST_SPEEDUP, OTHER_EFFECTS * math.prod(max(1.0, ratio) for ratio in ratios))
 
 
 def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], float | None]:

@@ -49,7 +49,7 @@ LIKELY, LIKELY_SHARE = 0.02, 0.25
 """A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
 """A gain is claimed only if the lower bound is above this: memory layout alone can bring one percent."""
-MOST_SPEEDUP = 100.0
+MOST_SPEEDUP = 1000.0
 """No proven speedup is larger: larger figures come from the load of another process, or are invented."""
 FUTURE_SHARE = 0.5
 """Of the error, that an analysis in the future may spend, roughly."""
