@@ -1,7 +1,5 @@
 """Facts of the user's task, reported by a child that loaded it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -27,7 +25,7 @@ class Fingerprint:
     optimizers: Digests = ()
     loaders: Digests = ()
 
-    def with_one(self, kind: str, digest: str) -> Fingerprint:
+    def with_one(self, kind: str, digest: str) -> "Fingerprint":
         """Return this with one more digest of ``kind``."""
         known: tuple[str, ...] = getattr(self, kind)
         return self if digest in known else replace(self, **{kind: (*known, digest)})

@@ -1,7 +1,5 @@
 """Forecasts a script's whole run with faster steps: start, evaluation and checkpoints stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
@@ -45,7 +43,7 @@ class WholeRun:
         start = self.start_seconds + (ADDED_SECONDS if speedup != 1 else 0.0)
         return start + training / speedup + training * share / (1 - share)
 
-    def of(self, seconds: float) -> WholeRun:
+    def of(self, seconds: float) -> "WholeRun":
         """Return this run if it takes ``seconds``."""
         training = max(0.0, seconds - self.start_seconds) * (1 - (self.other_share or 0.0))
         return replace(self, steps=max(1, round(training / self.step_seconds)))
