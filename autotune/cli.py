@@ -66,7 +66,6 @@ BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
 CHECK_HELP = "About how long: 30s, 2m. At least one comparison of fresh processes is finished."
 BUDGET_DEFAULT = "60s to 150s by the step; more with --train-time"
 TRAIN_TIME_HELP = "How long you will train, such as 10h: on CPUs, lets compile be tried."
-WAIT_QUIET_HELP = "Wait up to this long until other processes are quiet: 10m. Not in the budget."
 NAME_HELP = "The target's name; else the script's in its project. Take it with autotune run --name."
 ONLY_HELP = "Vary only these knobs: --only threads,num_workers. Repeatable."
 SAMPLER_HELP = "Search with another Optuna sampler: tpe, random or module:Class, such as optuna.samplers:GPSampler."
@@ -108,7 +107,6 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help=TRAIN_TIME_HELP)] = None,
-    wait_quiet: Annotated[str | None, typer.Option(help=WAIT_QUIET_HELP)] = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory that training steps may hold, such as 8g.")] = None,
     max_gpu_memory: Annotated[
         str | None, typer.Option(help="Largest GPU memory that training may use, for each GPU: 20g.")
@@ -133,7 +131,6 @@ def tune(
         seed=seed,
         resume=resume,
         train_seconds=optional_seconds(train_time, "--train-time"),
-        wait_quiet=optional_seconds(wait_quiet, "--wait-quiet"),
         max_memory=optional_bytes(max_memory, "--max-memory"),
         max_gpu_memory=optional_bytes(max_gpu_memory, "--max-gpu-memory"),
         fix=read_fixed(fix or ()),

@@ -120,6 +120,7 @@ CPU = _Cpu(
     process_loss=0.15,  # processes share caches and memory
     overhead_seconds=5e-4,
     update_seconds=2e-9,  # about 16 bytes of a parameter pass through memory
+    precision_gain={"bf16": 0.38},  # tried only on CPUs that compute in it: half of what matrix products gain on Zen 4
     compile_gain={"default": 0.08},
 )
 CUDA = _Cuda(

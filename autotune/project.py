@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import stat
@@ -96,8 +95,7 @@ def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
     for folder in folders(script):
         path = folder / "pyproject.toml"
         try:
-            there = path.stat()
-            found = _table(path, there.st_mtime_ns) if stat.S_ISREG(there.st_mode) else {}  # no pipe, no device
+            found = _table(path) if stat.S_ISREG(path.stat().st_mode) else {}  # no pipe, no device
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError, AttributeError, RecursionError) as error:
@@ -107,8 +105,7 @@ def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
     return Path(), {}
 
 
-@functools.cache
-def _table(path: Path, _changed: int) -> dict[str, Any]:
+def _table(path: Path) -> dict[str, Any]:
     text = path.read_bytes()
     if TABLE.encode() not in text:
         return {}

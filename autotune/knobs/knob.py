@@ -54,8 +54,6 @@ class Context:
     """What the user runs today."""
     train_seconds: float | None = None
     """How long the user means to train; None if unknown."""
-    gflops: Mapping[str, float] = field(default_factory=dict)
-    """Measured rate of matrix products by precision, in 1e9 operations per second; empty if not measured."""
     budget_seconds: float = math.inf
     """What the run may take."""
     compile_seconds: float | None = None

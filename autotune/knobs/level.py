@@ -14,6 +14,7 @@ class Level:
         shares: of the searching time, in the first and in the second pass, against those of the other levels.
         nothing_faster: what is said if it was tried and brought nothing.
         not_tried: what is said if nothing of what it is named for was tried.
+        all_failed: what is said if none of that ran.
         known_for: the attribute of `Settings` that it is named for; None if any change will do.
         any_batch: True if the global batch may be another than the user's.
     """
@@ -22,6 +23,7 @@ class Level:
     shares: tuple[float, float]
     nothing_faster: str
     not_tried: str
+    all_failed: str
     known_for: str | None = None
     any_batch: bool = False
 
@@ -41,12 +43,14 @@ SAFE = Level(
     (0.35, 0.12),
     nothing_faster="nothing that was tried is faster than your settings",
     not_tried="no other settings of this level were tried",
+    all_failed="all that was tried failed",
 )
 AMP = Level(
     "amp",
     (0.2, 0.07),
     nothing_faster="mixed precision brought no gain",
     not_tried="mixed precision was not tried",
+    all_failed="mixed precision was tried and failed",
     known_for="precision",
 )
 MAX = Level(
@@ -54,6 +58,7 @@ MAX = Level(
     (0.2, 0.06),
     nothing_faster="another batch size brought no gain",
     not_tried="no other batch size was tried",
+    all_failed="other batch sizes were tried and failed",
     known_for="global_batch",
     any_batch=True,
 )

@@ -10,7 +10,6 @@ import contextlib
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import log
 from typing import TYPE_CHECKING, Any
 
 from autotune import devices
@@ -34,8 +33,6 @@ LEAST_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}
 """CUDA compute capability from which a precision is faster than fp32."""
 WHY_NOT = {"tf32": "no CUDA device", "fp16": "slow on CPUs, and gradient scaling is for accelerators"}
 """Why a precision is not for other devices."""
-MATRIX_SHARE = 0.5
-"""Of a step's time, what matrix products take: the rest gains nothing from a lower precision."""
 
 
 def _why_not_faster(precision: str, inventory: Inventory, device: Device) -> str | None:
@@ -61,11 +58,8 @@ def native_bf16(inventory: Inventory) -> bool:
 
 
 def _precision_gain(settings: Chosen, context: Context) -> float:
-    """Return half of the measured gain of matrix products, else a usual value."""
-    precision, gflops = settings.precision, context.gflops
-    if precision in gflops and gflops.get("fp32", 0.0) > 0:
-        return MATRIX_SHARE * log(gflops[precision] / gflops["fp32"])
-    return context.device.precision_gain.get(precision, 0.0)
+    """Return the device's usual gain of a precision, in log rate."""
+    return context.device.precision_gain.get(settings.precision, 0.0)
 
 
 class Precision(Change):

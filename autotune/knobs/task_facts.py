@@ -1,10 +1,12 @@
 """Facts of the user's task, reported by a child that loaded it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from autotune.decoding import Scalar, pattern
+
+Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")], ...]
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,11 @@ class Fingerprint:
         loaders: classes and code of data set, collate function and sampler.
     """
 
-    models: tuple[str, ...] = ()
-    optimizers: tuple[str, ...] = ()
-    loaders: tuple[str, ...] = ()
+    models: Digests = ()
+    optimizers: Digests = ()
+    loaders: Digests = ()
 
-    def with_one(self, kind: str, digest: str) -> Fingerprint:
+    def with_one(self, kind: str, digest: str) -> "Fingerprint":
         """Return this with one more digest of ``kind``."""
         known: tuple[str, ...] = getattr(self, kind)
         return self if digest in known else replace(self, **{kind: (*known, digest)})
@@ -55,7 +57,7 @@ class LeftOut:
     """One value of a knob that is not tried, and why."""
 
     knob: str
-    value: Any
+    value: Scalar
     reason: str
 
 

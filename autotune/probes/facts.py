@@ -170,7 +170,7 @@ class Software:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything the probes know about this machine. Notes name a GPU driver that fails, and power settings."""
+    """Everything the probes know about this machine. Notes name the probes that failed."""
 
     cpu: Cpu
     budget: CpuBudget

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from autotune.probes import budget, cpu, gpu, memory, software, switches
+from autotune.probes import budget, cpu, gpu, memory, software
 from autotune.probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software
 from autotune.probes.system import System
 
@@ -37,7 +36,7 @@ def probe(system: System | None = None, nvml: Any = None, *, quick: bool = False
     processors = ask("cpu", lambda: cpu.probe(system), unknown)
     one = CpuBudget((processors.logical[0].id,), None, 1, 1, 1, "unknown")
     gpus: tuple[Gpu, ...] = ask("gpu", lambda: gpu.probe(system, nvml), ())
-    found = Inventory(
+    return Inventory(
         cpu=processors,
         budget=ask("budget", lambda: budget.probe(system, processors), one),
         memory=ask("memory", lambda: memory.probe(system), Memory(0, 0, "unknown", 0)),
@@ -46,6 +45,5 @@ def probe(system: System | None = None, nvml: Any = None, *, quick: bool = False
         software=ask(
             "software", lambda: software.probe(system, gpus, quick=quick), Software("unknown", system.platform)
         ),
+        notes=tuple(notes),  # after all others
     )
-    notes += ask("power", lambda: switches.power(system), ())
-    return dataclasses.replace(found, notes=tuple(notes))

@@ -69,17 +69,6 @@ def _backend(gpus: Sequence[Gpu], name: str, usable: bool, reason: str) -> Backe
     return Backend(name, usable, reason)
 
 
-def matrix_rates(system: System) -> dict[str, float]:
-    """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second, measured once
-    per boot and environment; empty if that failed."""
-    try:
-        child = [system.python, "-m", "autotune.probes.torch_facts", "rates"]
-        found = system.remember("rates", _key(system), lambda: _answer(system, child, timeout=120))
-    except ProbeError:
-        return {}
-    return {name: rate for name, rate in found.items() if rate is not None}
-
-
 def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the user's variables that change performance, but values with paths or blanks, which may name people."""
     plain = re.compile(r"[\w.,:;+=\[\]{}-]{0,200}")

@@ -1,6 +1,6 @@
-"""Facts of the PyTorch installation, or rates of this machine, as one JSON object.
+"""Facts of the PyTorch installation as one JSON object.
 
-Run as a child process, because it imports torch: ``python -m autotune.probes.torch_facts [rates]``. Every
+Run as a child process, because it imports torch: ``python -m autotune.probes.torch_facts``. Every
 query is guarded: builds differ in what their ``torch.distributed`` has.
 """
 
@@ -18,13 +18,10 @@ from typing import Any
 
 from autotune import devices
 
-GEMM_SECONDS = 0.4
-"""Time spent per precision; the best multiplication counts, since noise only ever slows."""
-
 
 def main() -> None:
-    """Print what the command line asks for."""
-    print(json.dumps(matrix_rates() if sys.argv[1:] == ["rates"] else installation()))
+    """Print the facts."""
+    print(json.dumps(installation()))
 
 
 def installation() -> dict[str, Any]:
@@ -56,29 +53,6 @@ def installation() -> dict[str, Any]:
             "nccl": (nccl, "" if nccl else "this PyTorch was built without CUDA"),
         },
     }
-
-
-def matrix_rates() -> dict[str, float | None]:
-    """Multiply matrices in fp32 and bf16: GFLOP/s of each, None for one that this build cannot multiply."""
-    import torch
-
-    return {"fp32": _rate(torch, torch.float32), "bf16": _rate(torch, torch.bfloat16)}
-
-
-def _rate(torch: Any, dtype: Any) -> float | None:
-    """Return the best GFLOP/s of a square product, its size doubled until one takes a hundredth of the time."""
-    from torch.utils.benchmark import Timer
-
-    try:
-        for size in (512, 1024, 2048, 4096):
-            one = {"one": torch.ones(size, size, dtype=dtype)}
-            product = Timer("one @ one", globals=one, num_threads=torch.get_num_threads())
-            if product.timeit(1).mean > GEMM_SECONDS / 100:
-                break
-        seconds = min(product.blocked_autorange(min_run_time=GEMM_SECONDS).times)
-    except RuntimeError:
-        return None
-    return round(2 * size**3 / seconds / 1e9, 2)
 
 
 def gloo(distributed: Any) -> tuple[bool, str]:

@@ -26,7 +26,6 @@ from autotune.errors import ProfileError, UsageError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile
 from autotune.profiles.places import reason_of
-from autotune.version import VERSION
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -68,34 +67,20 @@ def read(path: Path | str) -> Profile:
 
 def parse(content: bytes | str, name: str) -> Profile:
     """Return the profile in ``content``; errors call it ``name``."""
-    text, tool = "", ""
+    text = ""
     try:
         text = _text(content)
         data = load(text)
         _check_schema(data)
-        tool = _newer_tool(data)
         profile: Profile = build(Profile, data)
         return profile
     except InvalidValue as refused:
-        if tool:
-            update = f"is of torch-autotune {tool}, and this is {VERSION}: update it (pip install -U torch-autotune)"
-            raise ProfileError(f"{name}: {update}, or tune again.") from None
         line = _line_of(text, refused.path)
         place = f"line {line}: " if line else ""
-        raise ProfileError(f"{name}: {place}{refused}\nCorrect the file, or tune again.") from None
+        advice = "Correct the file, update torch-autotune, or tune again."
+        raise ProfileError(f"{name}: {place}{refused}\n{advice}") from None
     except Problem as problem:
         raise ProfileError(f"{name}: {problem}. {RETUNE}") from None
-
-
-def _newer_tool(data: dict[str, Any]) -> str:
-    """Return the version that wrote a profile if it is newer than this one; else nothing."""
-    written = data.get("written")
-    tool = written.get("tool") if isinstance(written, dict) else None
-    numbers = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
-    theirs, ours = numbers.match(tool if isinstance(tool, str) else ""), numbers.match(VERSION)
-    if theirs is None or ours is None:
-        return ""
-    return theirs[0] if [int(n or 0) for n in theirs.groups()] > [int(n or 0) for n in ours.groups()] else ""
 
 
 def _text(content: bytes | str) -> str:

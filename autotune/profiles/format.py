@@ -17,7 +17,7 @@ from autotune.decoding import OMITTED, At, Count, Limit, Rate, Rules, Scalar, on
 from autotune.devices import Device
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.knob import Knob, progress
-from autotune.knobs.level import AMP, LEVELS
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, KNOB_NAMES, Settings
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.probes.facts import Gpu, Inventory
@@ -26,12 +26,6 @@ from autotune.stats.proof import MOST_SPEEDUP, Proof, Round
 from autotune.stats.whole_run import WholeRun
 
 SCHEMA = "autotune.profile"
-CROWDED = 16.0
-"""Threads of libraries in all workers on the same CPUs: 12 times was measured on two."""
-OTHER_EFFECTS = 10.0
-"""Compilation, memory, binding and threads that wait for each other together bring no more than this."""
-LOWER_PRECISION = 16.0
-"""The most that a lower precision brings, if the rates of the device are not known."""
 FELT_SECONDS, FELT_SHARE = 0.5, 0.05
 """A run that saves less, or a smaller share of its time, is left as it is."""
 MAX_NAME = 100
@@ -65,25 +59,6 @@ Knobs = Annotated[Settings, Rules({name: _knob(knob) for name, knob in BY_NAME.i
 Ratio = Annotated[
     Proof, Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof)
 ]
-Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")], ...]
-Compared = Annotated[
-    Fingerprint, Rules({"models": Digests, "optimizers": Digests, "loaders": Digests}, Fingerprint), OMITTED
-]
-NotOffered = Annotated[LeftOut, Rules({"knob": Name, "value": Scalar, "reason": str}, LeftOut)]
-Followed = Annotated[
-    WholeRun,
-    Rules(
-        {
-            "start_seconds": Rate,
-            "step_seconds": Rate,
-            "other_share": Annotated[float, span(0, 0.999)] | None,
-            "steps": Count | None,
-            "mmap_threshold": Count,
-        },
-        WholeRun,
-    ),
-]
-
 NOTHING = Fingerprint()
 
 
@@ -153,14 +128,6 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Ceiling:
-    """The rates of large matrix products on the whole budget, measured, in 1e9 floating-point operations per second."""
-
-    fp32_gflops: Rate
-    bf16_gflops: Rate
-
-
-@dataclass(frozen=True)
 class Evidence:
     """The way to the answer."""
 
@@ -169,16 +136,17 @@ class Evidence:
     partial: bool = False
     """True if tuning was interrupted before the proof."""
     failures: tuple[Failure, ...] = ()
-    not_offered: tuple[NotOffered, ...] = ()
+    not_offered: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
-    ceiling: Ceiling | None = None
+    ceiling: Annotated[Any, OMITTED] = None
+    """Rates of matrix products, in profiles of earlier versions; nothing reads them."""
     load: Annotated[str, OMITTED] = ""
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
     busy: Annotated[bool, OMITTED] = False
     """True if they took more than half of the CPUs: the figures are not the machine's, and are not shared."""
     noise_scale: Annotated[Rate | None, OMITTED] = None
     """The gradient noise scale in batches of the baseline; left out if it was not measured."""
-    run: Annotated[Followed | None, OMITTED] = None
+    run: Annotated[WholeRun | None, OMITTED] = None
     """The whole run of a script; left out if it was not followed."""
 
 
@@ -195,7 +163,7 @@ class Target:
     """What the training steps of an unmodified script are counted by; None for a task file."""
     ranked: Annotated[bool, OMITTED] = False
     """True if the script was tuned with the variables that torchrun sets, also as one process."""
-    compared: Compared = NOTHING
+    compared: Annotated[Fingerprint, OMITTED] = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
 
     @property
@@ -261,13 +229,13 @@ class Profile:
         """Return the result of level ``name``; that of the `default_level` if None."""
         return self.levels[name or self.default_level]
 
-    def checked_level(self, wanted: str | None, option: str = "--level") -> str:
-        """Return ``wanted``, which the user gave with ``option``; the `default_level` if None.
+    def checked_level(self, wanted: str | None) -> str:
+        """Return ``wanted``, which the user gave with ``--level``; the `default_level` if None.
         Raise `UsageError` if there is no such level."""
         name = wanted or self.default_level
         if name not in self.levels:
             hint = did_you_mean(name, self.levels)
-            raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
+            raise UsageError(f"--level {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
 
     def by_worth(self, measured: Round) -> Round:
@@ -310,38 +278,6 @@ class Profile:
             words = (name, gain if own.proven else "not proven", ", ".join(changed) or "your settings")
             rows.append("".join(f"<td>{html.escape(word)}</td>" for word in words))
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-
-    def impossible(self) -> tuple[str, ...]:
-        """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""
-        return tuple(
-            name for name, own in self.levels.items() if own.proven and own.speedup.value > self.possible(name)
-        )
-
-    def possible(self, level: str) -> float:
-        """Return about how many times as fast as the baseline the settings of ``level`` can be.
-
-        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio, and
-        one thread in workers `CROWDED`; all else together brings at most `OTHER_EFFECTS`.
-        """
-        own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
-        precision = 1.0
-        if any(BY_NAME[name].level is AMP for name in own.difference(ours)):
-            known = self.target.where.on_host and rates is not None and rates.fp32_gflops and rates.bf16_gflops
-            precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
-        ratios = (
-            self._busy(own) / self._busy(ours),
-            (1 + own.num_workers) / (1 + ours.num_workers),
-            own.global_batch / ours.global_batch,
-            precision,
-            CROWDED if own.worker_threads != ours.worker_threads else 1.0,
-        )
-        return OTHER_EFFECTS * math.prod(max(1.0, ratio) for ratio in ratios)
-
-    def _busy(self, settings: Settings) -> int:
-        """Return how many GPUs or CPUs ``settings`` keep busy."""
-        if not self.target.where.on_host:
-            return settings.processes
-        return min(self.machine.threads, settings.processes * settings.threads)
 
 
 # Types of machines ----------------------------------------------------------------------------------------------------

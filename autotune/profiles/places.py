@@ -171,10 +171,9 @@ def own_place(machine_key: str, target: str, script: Path) -> Path:
 
 def journal_of(profile: Path, cache: Path | None) -> Path:
     """Return the study's journal of the profile in the file ``profile``: in the user's ``cache`` folder, a file for
-    each path. It is beside the profile if there is no cache, or if an earlier version left it there."""
-    beside = profile.with_suffix(".journal")
-    if cache is None or beside.is_file():
-        return beside
+    each path; beside the profile if there is no cache."""
+    if cache is None:
+        return profile.with_suffix(".journal")
     return cache / "journals" / f"{with_digest(safe_name(profile.stem), os.path.abspath(profile))}.journal"
 
 

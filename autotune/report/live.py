@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from autotune.errors import cut
 from autotune.knobs.settings import Settings
 from autotune.report import formatting
 from autotune.stats.proof import Proof
-from autotune.tuning.events import Observer
+from autotune.tuning.events import Observer, RunProgress
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,27 +28,6 @@ MAX_REASON = 120
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
 BAR_WIDTH = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunProgress:
-    """The state of a tuning run. Seconds since its start; rates in ``unit`` per second, None until measured."""
-
-    stage: str
-    """What is going on, in plain words: ``baseline``, ``searching``, ``race``, ``proof``..."""
-    baseline: Settings
-    unit: str
-    trying: Settings | None = None
-    trials: int = 0
-    baseline_rate: float | None = None
-    best: Settings | None = None
-    gain: Proof | None = None
-    elapsed: float = 0.0
-    budget: float = 0.0
-    failures: int = 0
-    last_failure: str = ""
-    rounds: Mapping[str, int] = field(default_factory=dict)
-    """Rounds finished by each candidate of a race or proof."""
 
 
 def line(progress: RunProgress) -> str:

@@ -1,7 +1,4 @@
-"""A tuning run as one HTML file that opens offline: its sections first, then its figures, drawn by plotly.
-
-Each colour has a symbol of its own, so that figures can be read without colour.
-"""
+"""A tuning run as one HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -10,10 +7,6 @@ from html import escape
 from itertools import accumulate
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
-
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from autotune.profiles.format import Profile
 from autotune.report import formatting
@@ -23,7 +16,6 @@ from autotune.report.result import (
     OWN_SCRIPT,
     apply_lines,
     baseline,
-    below,
     changed,
     cost,
     details,
@@ -32,25 +24,24 @@ from autotune.report.result import (
     verdict,
     whole_run,
 )
-from autotune.search.history import History
+from autotune.search.history import Trial
 
-FONT = "system-ui, sans-serif"
-STYLE = f"""
-body {{ font: 16px/1.5 {FONT}; max-width: 60rem; margin: 0 auto; padding: 1rem; color: #1b1f24 }}
-h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #d0d7de }}
-pre {{ background: #f6f8fa; padding: .75rem; overflow-x: auto }} table {{ border-collapse: collapse; width: 100% }}
-th, td {{ text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #eaeef2; vertical-align: top }}
-figure {{ margin: 0 }} .scroll {{ overflow-x: auto }}
-@media print {{ section {{ break-inside: avoid }} body {{ max-width: none }} }}
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; color: #1b1f24 }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #d0d7de }
+pre { background: #f6f8fa; padding: .75rem; overflow-x: auto } table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #eaeef2; vertical-align: top }
+.scroll { overflow-x: auto } svg { width: 100%; font-size: 14px }
+svg path { fill: none; stroke: #8a93a0 } svg .best { stroke: #1b1f24 } svg .failed { stroke: #b3261e }
+svg circle { fill: #0b63b5 }
+@media print { section { break-inside: avoid } body { max-width: none } }
 """
-INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
-MARKS = (("circle", ACCENT), ("diamond", INK), ("square", SOFT), ("triangle-up", "#5b7f00"))
-OWN_MARK = {"symbol": "line-ns-open", "size": 40, "color": SOFT}
-FAILED_MARK = {"symbol": "x", "size": 10, "color": FAILED}
+WIDE, HIGH = 800, 260
+"""Of the figure, in SVG's own units."""
 
 
-def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
-    """Return the whole page of a profile in the file ``path``, whose ``history`` is empty if the journal is gone.
+def html(profile: Profile, history: Sequence[Trial], path: Path, script: str | None = None) -> str:
+    """Return the whole page of a profile in the file ``path``; the ``history`` is empty if the journal is gone.
 
     ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
@@ -64,7 +55,7 @@ def html(profile: Profile, history: History, path: Path, script: str | None = No
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>autotune: {title}</title><style>{STYLE}</style>"
-        f"<script>{get_plotlyjs()}</script></head><body><h1>{title}</h1>{head}{sections}</body></html>\n"
+        f"</head><body><h1>{title}</h1>{head}{sections}</body></html>\n"
     )
 
 
@@ -81,12 +72,10 @@ def _head(profile: Profile) -> list[str]:
     ]
 
 
-def _sections(profile: Profile, history: History, path: Path, script: str) -> Iterator[tuple[str, str]]:
-    yield "How much faster", _drawn(levels(profile)) + _table(("level", "result", "note"), _levels(profile))
-    drawn = {"Trials over time": trials(profile, history), "The proof's rounds": rounds(profile, history)}
-    for name, figure in drawn.items():
-        if figure is not None:
-            yield name, _drawn(figure)
+def _sections(profile: Profile, history: Sequence[Trial], path: Path, script: str) -> Iterator[tuple[str, str]]:
+    yield "How much faster", _table(("level", "result", "note"), _levels(profile))
+    if figure := trials(profile, history):
+        yield "Trials over time", figure
     yield "What changes, and why", _table(("knob", "from", "to", "why"), _changes(profile))
     lines = "\n".join(apply_lines(profile, path, script)).removeprefix("Apply")
     yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>" if lines else "<p>Nothing.</p>"
@@ -112,87 +101,29 @@ def _table(head: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
     return f'<div class="scroll"><table><tr>{first}</tr>{body}</table></div>' if body else "<p>Nothing.</p>"
 
 
-# Figures --------------------------------------------------------------------------------------------------------------
+def trials(profile: Profile, history: Sequence[Trial]) -> str:
+    """Draw every trial over time as SVG, with the best so far; failures lie on the axis. Empty without a measured one.
 
-
-def levels(profile: Profile) -> go.Figure:
-    """Draw each level's speedup over the baseline: dot and whisker. A level that only repeats another has no row."""
-    rows: dict[str, str] = {}
-    for name, result in profile.levels.items():
-        lower = below(profile, name)
-        if lower in rows:
-            rows[lower] += f", {name}"
-        elif result.speedup.rounds and result.speedup.high < float("inf"):
-            rows[name] = name + ("" if result.proven else " (not proven)")
-    gains, names = [profile.levels[name].speedup for name in rows], list(rows.values())
-    whisker = {
-        "type": "data",
-        "symmetric": False,
-        "array": [gain.high - gain.value for gain in gains],
-        "arrayminus": [gain.value - gain.low for gain in gains],
-        "thickness": 2,
-        "width": 8,
-    }
-    dots = _points([gain.value for gain in gains], names, "speedup", _mark(0), error_x=whisker)
-    own = _points([1.0] * len(names), names, "your settings", OWN_MARK)
-    figure = _figure([dots, own], "times your settings (95 % interval)", "")
-    figure.update_xaxes(type="log", ticksuffix="x")
-    return figure.update_yaxes(autorange="reversed")
-
-
-def trials(profile: Profile, history: History) -> go.Figure | None:
-    """Draw every trial over time, the best so far, and the failures with their reasons."""
-    good = list(history.measured())
-    if not good:
-        return None
-    seconds, rates = [trial.seconds for trial, _ in good], [measured.rate for _, measured in good]
-    words = [formatting.tried(trial.settings, profile.baseline) for trial, _ in good]
-    best = go.Scatter(
-        x=seconds, y=list(accumulate(rates, max)), mode="lines", line={"shape": "hv", "color": INK}, name="best so far"
+    Whoever points at a mark reads its settings and how it ended.
+    """
+    rates = [trial.measurement.rate if trial.measurement is not None else 0.0 for trial in history]
+    if not any(rates):
+        return ""
+    last, most = max(trial.seconds for trial in history) or 1.0, max(rates)
+    across = [round(WIDE * trial.seconds / last, 1) for trial in history]
+    down = [round(HIGH - HIGH * rate / most, 1) for rate in rates]
+    steps = "".join(f"H{x}V{y}" for x, y in zip(across, accumulate(down, min), strict=True))
+    marks = []
+    for trial, x, y, rate in zip(history, across, down, rates, strict=True):
+        ended = formatting.rate(rate, profile.target.unit) if rate else f"{trial.outcome.kind}: {trial.outcome.reason}"
+        words = escape(f"{formatting.tried(trial.settings, profile.baseline)}, {ended}")
+        dot = f'<circle cx="{x}" cy="{y}" r="5"/>'
+        cross = f'<path class="failed" d="M{x - 5} {y - 5}l10 10m0-10l-10 10"/>'
+        marks.append(f"<g><title>{words}</title>{dot if rate else cross}</g>")
+    end = f'x="{WIDE}" y="{HIGH + 20}" text-anchor="end"'
+    return (
+        f'<svg viewBox="-10 -20 {WIDE + 20} {HIGH + 50}"><path d="M0 0V{HIGH}H{WIDE}"/>'
+        f'<path class="best" d="M0 {down[0]}{steps}"/>{"".join(marks)}'
+        f'<text y="-6">{formatting.rate(most, escape(profile.target.unit))}; the line is the best so far</text>'
+        f"<text {end}>{formatting.duration(last)} after the first trial</text></svg>"
     )
-    drawn = [_points(seconds, rates, "trial", _mark(0), text=words), best]
-    bad = [trial for trial in history.trials if trial.measurement is None]
-    if bad:
-        reasons = [
-            f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.tried(trial.settings, profile.baseline)}"
-            for trial in bad
-        ]
-        drawn.append(_points([trial.seconds for trial in bad], [0.0] * len(bad), "failed", FAILED_MARK, text=reasons))
-    return _figure(drawn, "seconds since the first trial", f"{profile.target.unit}/s")
-
-
-def rounds(profile: Profile, history: History) -> go.Figure | None:
-    """Draw the proof's rounds as they came."""
-    names = dict.fromkeys(name for turn in history.rounds for name in turn.rates)
-    drawn = []
-    for number, name in enumerate(names):
-        own = {place: turn.rates[name] for place, turn in enumerate(history.rounds, 1) if name in turn.rates}
-        drawn.append(_points(list(own), list(own.values()), name, _mark(number), mode="lines+markers"))
-    return _figure(drawn, "round", f"{profile.target.unit}/s") if drawn else None
-
-
-def _points(across: list[Any], down: list[Any], name: str, mark: dict[str, Any], **options: Any) -> go.Scatter:
-    return go.Scatter(x=across, y=down, name=name, marker=mark, **{"mode": "markers", **options})
-
-
-def _mark(number: int) -> dict[str, Any]:
-    symbol, color = MARKS[number % len(MARKS)]
-    return {"symbol": symbol, "size": 10, "color": color}
-
-
-def _figure(drawn: Sequence[Any], across: str, down: str) -> go.Figure:
-    figure = go.Figure(list(drawn))
-    return figure.update_layout(
-        template="plotly_white",
-        xaxis={"title": across, "automargin": True},
-        yaxis={"title": down, "automargin": True},
-        legend={"orientation": "h", "y": -0.3},
-        margin={"l": 10, "r": 10, "t": 20, "b": 10},
-        height=320,
-        font={"size": 13, "color": INK, "family": FONT},
-    )
-
-
-def _drawn(figure: go.Figure) -> str:
-    config = {"responsive": True, "displaylogo": False, "displayModeBar": False}
-    return f"<figure>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</figure>"

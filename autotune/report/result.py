@@ -35,10 +35,8 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
     """Return what level ``name`` is worth: ``(headline, detail)``; the detail may be empty."""
     result, lower = profile.levels[name], below(profile, name)
     measured, note = formatting.interval(result.speedup), result.note
-    if lower and (result.proven or name in profile.impossible()):
+    if lower and result.proven:
         return f"nothing beyond {lower} was proven; uses {lower}'s settings", note
-    if name in profile.impossible():
-        return f"not believable: {measured}", note
     if result.proven:
         return formatting.gain(result.speedup), note
     if result.settings != profile.baseline:  # as an interrupted run saves them
@@ -50,8 +48,8 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
 
 
 def gains(profile: Profile, name: str) -> bool:
-    """Return True if level ``name`` is proven, believable, and more than a lower level repeated."""
-    return profile.levels[name].proven and not below(profile, name) and name not in profile.impossible()
+    """Return True if level ``name`` is proven, and more than a lower level repeated."""
+    return profile.levels[name].proven and not below(profile, name)
 
 
 def recommended(profile: Profile) -> str | None:
@@ -60,7 +58,7 @@ def recommended(profile: Profile) -> str | None:
     A level that crashed, was never tried or brought nothing is not recommended, even if it is the profile's.
     """
     name = profile.default_level
-    if name in profile.impossible() or profile.unproven(name) or not (to_apply(profile) and profile.saves_time(name)):
+    if profile.unproven(name) or not (to_apply(profile) and profile.saves_time(name)):
         return None
     return below(profile, name) or name
 
@@ -285,8 +283,6 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
         return [*section("Apply", [words]), f"  autotune run --level {higher} {with_profile}"]
     if why := profile.unproven(level):
         return section("Apply", [f"nothing: {why}"])
-    if level in profile.impossible():
-        return section("Apply", ["nothing: do not believe the gain; measure again when it is quiet"])
     start = f"  autotune run {'' if felt else f'--level {level} '}{with_profile}"
     if not felt:
         seconds = profile.saved_seconds(level)

@@ -1,4 +1,4 @@
-"""The history of a run: one record of each trial, and the rounds of the proof. Importing this never imports Optuna."""
+"""The history of a run: one record of each trial. Importing this never imports Optuna."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Outcome, TimedOut
-from autotune.stats.proof import Round
 
 INFEASIBLE = 0.0
 """An Optuna study's value of a trial without a rate. Never FAIL: samplers ignore failed trials and repeat them."""
@@ -24,7 +23,6 @@ class Trial:
         settings: what ran.
         outcome: how it ended.
         level: the level that was searched then.
-        stage: why it ran: ``baseline``, ``again``, ``compile`` or ``search``.
         seconds: when it ended, since the end of the first trial; known of trials read from a journal.
         worth: of an item, see `autotune.knobs.knob.progress`.
     """
@@ -32,7 +30,6 @@ class Trial:
     settings: Settings
     outcome: Outcome
     level: str
-    stage: str = ""
     seconds: float = 0.0
     worth: float = 1.0
 
@@ -61,23 +58,6 @@ class Trial:
     def error(self) -> float:
         """Return the standard error of `value` by the trial's own blocks."""
         return self.measurement.relative_error if self.measurement is not None else math.inf
-
-
-@dataclass(frozen=True)
-class History:
-    """One run, oldest first.
-
-    Attributes:
-        trials: of the search.
-        rounds: of the proof.
-    """
-
-    trials: tuple[Trial, ...] = ()
-    rounds: tuple[Round, ...] = ()
-
-    def measured(self) -> list[tuple[Trial, Measurement]]:
-        """Return the trials that gave a rate."""
-        return [(trial, trial.measurement) for trial in self.trials if trial.measurement is not None and trial.rate]
 
 
 def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement]:

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -57,23 +56,11 @@ class Proposal:
 
     Attributes:
         settings: what to run.
-        stage: why, see `Trial`; ``again`` repeats the baseline on purpose, which shows drift.
         give_up_below: items/s below which the trial may end early, clearly lost; 0 means never.
     """
 
     settings: Settings
-    stage: str
     give_up_below: float = 0.0
-
-
-class Search(Protocol):
-    """The search of one level: `autotune.search.sampler.LevelSearch`."""
-
-    def ask(self) -> Proposal | None:
-        """Return the next trial; None if the search is over."""
-
-    def tell(self, trial: Trial) -> None:
-        """Add a finished trial."""
 
 
 class Planner:

@@ -94,7 +94,7 @@ class LevelSearch:
         """
         history = records(self._study)
         if all(trial.settings != self._start for trial in history):
-            return Proposal(self._start, "baseline")
+            return Proposal(self._start)
         if not any(trial.rate and trial.settings in self._space for trial in history):
             return None
         try:
@@ -112,7 +112,7 @@ class LevelSearch:
             chosen = next((near for near in nearest(self._space, wanted) if not avoid(near)), None)
         else:
             self._asked = asked, wanted
-        return None if chosen is None else Proposal(chosen, "search", clear_loser(history, self._space, chosen))
+        return None if chosen is None else Proposal(chosen, clear_loser(history, self._space, chosen))
 
     def tell(self, trial: Trial) -> None:
         """Add a finished trial: what was proposed last, or another."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -25,61 +25,37 @@ from autotune.knobs.knob import Count
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.probes.system import System
 from autotune.profiles import places
-from autotune.search.history import INFEASIBLE, History, Trial
+from autotune.search.history import INFEASIBLE, Trial
 from autotune.stats.outcome import KINDS, Completed
-from autotune.stats.proof import Round
 
-ROUNDS = "rounds"
-"""The study's attribute that holds the proof."""
 DETAIL_CHARACTERS = 2000
 """Characters of a log's tail kept in the study."""
 
 
 class Study:
-    """Writes trials to the Optuna study ``name`` in ``storage``, and reads them back.
-
-    Trials that a killed run left unfinished are closed as failed.
-    """
+    """Writes trials to the Optuna study ``name`` in ``storage``, and reads them back."""
 
     def __init__(self, storage: BaseStorage, name: str = "autotune") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._full = False
         self.optuna = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-        for trial in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self.optuna.tell(trial.number, state=TrialState.FAIL)
 
     def record(self, trial: Trial) -> None:
-        """Add a finished trial."""
+        """Add a finished trial, until the disk is full: the run continues, and ``--resume`` has what came before."""
         outcome = trial.outcome
         kinds = distributions(trial.settings)
         kept = {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
         frozen = create_trial(
             params={name: getattr(trial.settings, name) for name in kinds},
             distributions=kinds,
-            user_attrs={
-                "level": trial.level,
-                "stage": trial.stage,
-                "outcome": kept,
-                "kind": outcome.kind,
-                "reason": outcome.reason,
-            },
+            user_attrs={"level": trial.level, "outcome": kept},
             value=trial.rate or INFEASIBLE,
         )
         if isinstance(outcome, Completed) and frozen.datetime_complete is not None:
             frozen.datetime_start = frozen.datetime_complete - timedelta(seconds=outcome.seconds)
-        self._write(lambda: self.optuna.add_trial(frozen))
-
-    def keep_rounds(self, rounds: Sequence[Round]) -> None:
-        """Keep the rounds of the proof: reports show them as they came."""
-        kept = [[turn.replicate, dict(turn.rates)] for turn in rounds]
-        self._write(lambda: self.optuna.set_user_attr(ROUNDS, kept))
-
-    def _write(self, write: Callable[[], None]) -> None:
-        """Write to the journal until the disk is full: the run continues, and ``--resume`` has what came
-        before."""
         if not self._full:
             try:
-                write()
+                self.optuna.add_trial(frozen)
             except OSError:
                 self._full = True
 
@@ -110,7 +86,6 @@ def study_of(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
     try:
         if not resume:
             journal.unlink(missing_ok=True)
-            journal = journal_of(profile)  # an earlier version's lay beside the profile
         journal.parent.mkdir(exist_ok=True)
         storage = journal_storage(journal)
         known = optuna.get_all_study_names(storage)
@@ -139,23 +114,19 @@ def journal_storage(path: Path) -> JournalStorage:
     return JournalStorage(JournalFileBackend(str(path)))
 
 
-def read_history(path: Path) -> History:
-    """Read the latest run in the journal file ``path``; empty if there is none.
+def read_history(path: Path) -> list[Trial]:
+    """Read the trials of the latest run in the journal file ``path``; empty if there is none.
 
     Raises:
         ValueError: it is no journal, or one of another version.
     """
     if not path.exists():
-        return History()
+        return []
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         storage = JournalStorage(JournalFileBackend(str(path)))
         names = optuna.get_all_study_names(storage)
-        if not names:
-            return History()
-        study = optuna.load_study(study_name=names[-1], storage=storage)
-        rounds = [Round(replicate, rates) for replicate, rates in study.user_attrs.get(ROUNDS, ())]
-        return History(tuple(_trials(study)), tuple(rounds))
+        return _trials(optuna.load_study(study_name=names[-1], storage=storage)) if names else []
     except Exception as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -170,7 +141,7 @@ def _trial(frozen: FrozenTrial, first: FrozenTrial) -> Trial:
     if frozen.datetime_complete is not None and first.datetime_complete is not None:
         seconds = (frozen.datetime_complete - first.datetime_complete).total_seconds()
     outcome = decoded(KINDS[kept["outcome"]["kind"]], kept["outcome"])
-    return Trial(Settings(**frozen.params), outcome, kept["level"], str(kept.get("stage", "")), seconds)
+    return Trial(Settings(**frozen.params), outcome, kept["level"], seconds)
 
 
 def distributions(settings: Settings) -> dict[str, BaseDistribution]:

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from autotune.knobs.level import LEVELS
-from autotune.knobs.settings import Settings
+from autotune.knobs.level import AMP, LEVELS
+from autotune.knobs.settings import KNOBS, Settings
 from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, QUIET_CPUS, Proof, Round, compare, typical_rate
 
 BUSY_CPUS = 0.5
 """A round is disturbed if others keep at least this many processors busy."""
+PRECISIONS = [knob.name for knob in KNOBS if knob.level is AMP]
 ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
 """Of quiet and of disturbed rounds, before they are separated."""
+OTHER_EFFECTS, ONE_SWITCH = 10.0, 16.0
+"""Compilation, memory, binding and threads that wait for each other together bring no more than the first; a lower
+precision, or one thread in workers (12 times was measured on two CPUs), no more than the second."""
 COLLAPSE = 1.5
 """The user's settings collapse beside a neighbour if they are this many times as fast without it."""
 
@@ -28,7 +32,7 @@ class LevelVerdict(str, Enum):
     CANNOT_TELL = "cannot tell"
     NOT_TRIED = "not tried"
     FAILED = "failed"
-    """The level's precision never ran."""
+    """All that was tried of it."""
     INTERRUPTED = "interrupted"
 
 
@@ -48,7 +52,6 @@ class Reason(str, Enum):
     """The budget ended before any trial of the level."""
     NOT_TRIED = "not tried"
     """No trial changed what the level is named for: the precision, the global batch; at ``safe`` nothing else ran."""
-    PRECISION_FAILED = "precision failed"
     INTERRUPTED = "interrupted"
 
 
@@ -57,7 +60,7 @@ VERDICTS = {
     Reason.SAME: LevelVerdict.NO_GAIN,
     Reason.NOT_REACHED: LevelVerdict.NOT_TRIED,
     Reason.NOT_TRIED: LevelVerdict.NOT_TRIED,
-    Reason.PRECISION_FAILED: LevelVerdict.FAILED,
+    Reason.ALL_FAILED: LevelVerdict.FAILED,
     Reason.INTERRUPTED: LevelVerdict.INTERRUPTED,
 }
 """All other reasons leave the question open."""
@@ -74,8 +77,7 @@ class Answer:
         proven: True if the level, or the one that it carries, is proven faster.
         reason: why it has no gain of its own; `Reason.NONE` if it has.
         proof: the comparison that did not suffice (`Reason.UNPROVEN`).
-        values: of a precision that failed.
-        failure: reason of the failed trial.
+        failure: why the last trial failed (`Reason.ALL_FAILED`).
     """
 
     settings: Settings
@@ -84,7 +86,6 @@ class Answer:
     proven: bool
     reason: Reason = Reason.NONE
     proof: Proof | None = None
-    values: tuple[str, ...] = ()
     failure: str = ""
 
     @property
@@ -124,13 +125,26 @@ def decide(
             continue
         proof = compare(rounds, level, BASELINE, final=final)
         step = proof if name == BASELINE else compare(rounds, level, name, final=final)
-        if proof.gain and step.gain and proof.value <= MOST_SPEEDUP:
+        if proof.gain and step.gain and proof.value <= possible(settings, baseline):
             below, name = Answer(settings, baseline_rate * proof.value, proof, proven=True), level
             answers[level] = below
         else:
             missing = step if proof.gain else proof
             answers[level] = replace(below, reason=_why_not(missing), proof=missing)
     return answers
+
+
+def possible(settings: Settings, baseline: Settings) -> float:
+    """Return about how many times as fast as ``baseline`` the ``settings`` can be: a larger figure comes from the load
+    of another process. Threads, workers and the batch each bring at most their ratio."""
+    ratios = (
+        settings.processes * settings.threads / (baseline.processes * baseline.threads),
+        (1 + settings.num_workers) / (1 + baseline.num_workers),
+        settings.global_batch / baseline.global_batch,
+        ONE_SWITCH if settings.worker_threads != baseline.worker_threads else 1.0,
+        1.0 if all(getattr(settings, name) == getattr(baseline, name) for name in PRECISIONS) else ONE_SWITCH,
+    )
+    return min(MOST_SPEEDUP, OTHER_EFFECTS * math.prod(max(1.0, ratio) for ratio in ratios))
 
 
 def undisturbed(rounds: Sequence[Round]) -> tuple[list[Round], float | None]:

@@ -1,11 +1,11 @@
 """Forecasts a script's whole run with faster steps: start, evaluation and checkpoints stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
+from typing import Annotated
 
+from autotune.decoding import Count, Rate, span
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 
 FAR = 5.0
@@ -28,11 +28,11 @@ class WholeRun:
             trial has none of the evaluations that raise it.
     """
 
-    start_seconds: float
-    step_seconds: float
-    other_share: float | None = None
-    steps: int | None = None
-    mmap_threshold: int = GLIBC_RAISES_TO
+    start_seconds: Rate
+    step_seconds: Rate
+    other_share: Annotated[float, span(0, 0.999)] | None = None
+    steps: Count | None = None
+    mmap_threshold: Count = GLIBC_RAISES_TO
 
     def seconds(self, speedup: float = 1.0) -> float | None:
         """Return how long the run takes if each step is ``speedup`` times as fast, under `autotune run`; as the user
@@ -43,7 +43,7 @@ class WholeRun:
         start = self.start_seconds + (ADDED_SECONDS if speedup != 1 else 0.0)
         return start + training / speedup + training * share / (1 - share)
 
-    def of(self, seconds: float) -> WholeRun:
+    def of(self, seconds: float) -> "WholeRun":
         """Return this run if it takes ``seconds``."""
         training = max(0.0, seconds - self.start_seconds) * (1 - (self.other_share or 0.0))
         return replace(self, steps=max(1, round(training / self.step_seconds)))

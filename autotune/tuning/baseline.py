@@ -58,7 +58,7 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
         follows = "" if given is not None else "; the length of the run follows what it takes"
         stage = f"compiling the model once ({settings.compile}), up to {limit:.0f} s{follows}"
         state.observe(stage=stage, trying=settings)
-        trial = state.measure(settings, space.level, "compile", deadline=state.schedule.clock() + limit)
+        trial = state.measure(settings, space.level, deadline=state.schedule.clock() + limit)
     too_long = math.inf if isinstance(trial.outcome, TimedOut) else None
     took = trial.measurement.first_step_seconds if trial.measurement is not None else too_long
     budget = context.budget_seconds

@@ -1,48 +1,40 @@
-"""The events of a tuning run."""
+"""The state of a tuning run, and who is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from autotune.knobs.settings import Settings
 from autotune.stats.proof import Proof
 
 
-class Observer(Protocol):
-    """Called with what has changed in the view of the run, `autotune.report.live.RunProgress`.
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """The state of a tuning run. Seconds since its start; rates in ``unit`` per second, None until measured."""
 
-    Args:
-        stage: a part of the run has begun, named in plain words.
-        trying: it has begun with a trial of these settings.
-        baseline: the settings that all others are compared with.
-        unit: of rates.
-        budget: seconds that the whole run will take.
-        trials: how many have ended.
-        failures: how many of them failed.
-        last_failure: why the last of them did.
-        baseline_rate: items per second of the baseline; None until measured.
-        best: the fastest settings so far.
-        gain: how much faster they are, where that was measured with an interval.
-        rounds: of each candidate of a race or proof so far, by name.
-    """
+    stage: str
+    """What is going on, in plain words: ``baseline``, ``searching``, ``race``, ``proof``..."""
+    baseline: Settings
+    unit: str
+    trying: Settings | None = None
+    trials: int = 0
+    baseline_rate: float | None = None
+    best: Settings | None = None
+    gain: Proof | None = None
+    """How much faster `best` is; None until measured with an interval."""
+    elapsed: float = 0.0
+    budget: float = 0.0
+    """Of the whole run; 0 if it is not known."""
+    failures: int = 0
+    last_failure: str = ""
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    """Rounds finished by each candidate of a race or proof."""
 
-    def __call__(
-        self,
-        *,
-        stage: str = ...,
-        trying: Settings | None = ...,
-        baseline: Settings = ...,
-        unit: str = ...,
-        budget: float = ...,
-        trials: int = ...,
-        failures: int = ...,
-        last_failure: str = ...,
-        baseline_rate: float | None = ...,
-        best: Settings = ...,
-        gain: Proof | None = ...,
-        rounds: Mapping[str, int] = ...,
-    ) -> None: ...
+
+Observer = Callable[..., None]
+"""Called with the fields of `RunProgress` that have changed, by name."""
 
 
 def ignore(**changes: Any) -> None:

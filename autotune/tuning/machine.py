@@ -1,22 +1,16 @@
-"""The machine during a run: whether its CPUs stay the same, and whether others leave them to it."""
+"""The CPUs of a run: whether they stay the same while it measures."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.errors import MachineChanged
 from autotune.probes import budget
 from autotune.probes.cpu import online_cpus
-from autotune.probes.cpu_time import Neighbours
 from autotune.probes.facts import Inventory
 from autotune.probes.system import System
-from autotune.stats.proof import QUIET_CPUS
-
-QUIET_SECONDS = 5.0
-"""How long other processes must be quiet before a run that waits for it begins."""
 
 
 @contextlib.contextmanager
@@ -38,13 +32,3 @@ def same_cpus(inventory: Inventory, system: System | None = None) -> Iterator[No
         if (now.cpus, now.quota) != (before.cpus, before.quota):
             said = f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now"
             raise MachineChanged(f"{said}. Figures cannot be compared: start it again")
-
-
-def wait_until_quiet(most: float, threads: int) -> None:
-    """Return when other processes took little of the CPUs for `QUIET_SECONDS`, or after ``most`` seconds."""
-    deadline = time.monotonic() + most
-    while (left := deadline - time.monotonic()) > 0:
-        neighbours = Neighbours()
-        time.sleep(min(QUIET_SECONDS, left))
-        if neighbours.load(threads).cpus <= QUIET_CPUS:
-            return

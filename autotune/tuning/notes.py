@@ -11,7 +11,6 @@ from autotune.stats.decide import Answer, Reason
 REASONS = {
     Reason.TOO_FEW_ROUNDS: "not proven within the budget",
     Reason.NOISY: "faster in single trials, but by less than they vary; a longer --budget may prove it",
-    Reason.ALL_FAILED: "all that was tried failed",
     Reason.NOT_REACHED: "not reached within the budget: a longer --budget tries it",
     Reason.INTERRUPTED: "interrupted before the proof",
 }
@@ -36,8 +35,8 @@ def level_note(level: str, answer: Answer) -> str:
         if proof.high > WIDE * proof.low:
             return f"repeated runs of these settings differ too much to decide{more}"
         return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {proof.high:.2f}){more}"
-    if answer.reason is Reason.PRECISION_FAILED:
-        return f"{' '.join(answer.values)} was tried and failed: {answer.failure}"
+    if answer.reason is Reason.ALL_FAILED:
+        return f"{LEVELS[level].all_failed}: {answer.failure}"
     return REASONS.get(answer.reason, "")
 
 
@@ -65,16 +64,8 @@ def load_note(load: Load, *, names: bool = False) -> str:
         return ""
     words = f"{', '.join(parts)} of {load.threads} CPUs"
     if load.is_busy:
-        return f"{BUSY}: {words}. Measure again when it is quiet (tune --wait-quiet 10m waits)"
+        return f"{BUSY}: {words}. Measure again when it is quiet"
     return f"{words} while this was measured: the figures hold for that load"
-
-
-def not_believable(level: str, value: float, most: float) -> str:
-    """Return a warning of a gain that is larger than ``most``, the physically possible one."""
-    return (
-        f"{level}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at most."
-        " Something else made your settings slow; tune again when nothing else runs"
-    )
 
 
 def batch_norm(own: int, others: Sequence[int]) -> str:

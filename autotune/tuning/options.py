@@ -51,8 +51,6 @@ class Options:
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
-    wait_quiet: float | None = None
-    """Seconds to wait at most until other processes are quiet; not counted in the budget."""
     max_memory: int | None = None
     """Bytes of the host's memory that training steps may hold; what the script holds before or between is not seen."""
     max_gpu_memory: int | None = None

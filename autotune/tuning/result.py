@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 
 from autotune.knobs.knob import Context
-from autotune.knobs.level import AMP, LEVELS
-from autotune.knobs.settings import KNOBS, Settings
+from autotune.knobs.level import LEVELS
+from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import LeftOut, MemoryUse
 from autotune.profiles.format import (
     NO_LEVEL,
-    Ceiling,
     Evidence,
     Failure,
     LevelResult,
@@ -38,12 +37,12 @@ def proven_answers(state: RunState, levels: Iterable[str]) -> dict[str, Answer]:
     """Return the answer for each level by the proof."""
     answers = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
     for level, found in answers.items():
+        reason, failures = found.reason, _failures_of(state, level)
         if level not in state.chosen:
-            answers[level] = replace(found, reason=_without_candidate(state, level))
-        elif found.reason is Reason.SAME and LEVELS[level].known_for and not _named(state, level):
-            answers[level] = replace(found, reason=Reason.NOT_TRIED)
-    if AMP.name in answers and not lower_precision(answers[AMP.name].settings, state.baseline):
-        answers[AMP.name] = _with_failed_precision(state, answers[AMP.name])
+            reason = _without_candidate(state, level)
+        elif reason is Reason.SAME and LEVELS[level].known_for and not _any_measured(_named(state, level)):
+            reason = Reason.ALL_FAILED if failures else Reason.NOT_TRIED
+        answers[level] = replace(found, reason=reason, failure=failures[-1] if reason is Reason.ALL_FAILED else "")
     return answers
 
 
@@ -58,9 +57,9 @@ def _without_candidate(state: RunState, level: str) -> Reason:
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return Reason.NOISY
-    if any(trial.outcome.measured for trial in named):
+    if _any_measured(named):
         return Reason.SAME
-    if any(not trial.cut_short for trial in named):
+    if _failures_of(state, level):
         return Reason.ALL_FAILED
     return Reason.NOT_REACHED if named else Reason.NOT_TRIED
 
@@ -79,6 +78,15 @@ def _named(state: RunState, level: str) -> list[Trial]:
     return [trial for trial in state.history if getattr(trial.settings, what) != getattr(own, what)]
 
 
+def _any_measured(trials: Iterable[Trial]) -> bool:
+    return any(trial.outcome.measured for trial in trials)
+
+
+def _failures_of(state: RunState, level: str) -> list[str]:
+    """Return why trials of what a level is named for failed."""
+    return [t.outcome.reason for t in _named(state, level) if not (t.outcome.measured or t.cut_short)]
+
+
 def _known_rates(state: RunState) -> Iterator[float]:
     """Yield rates of the baseline and each candidate: by the proof if it ran, which beats a lucky trial."""
     own = state.estimate(state.baseline)
@@ -86,22 +94,6 @@ def _known_rates(state: RunState) -> Iterator[float]:
     for level, settings in state.chosen.items():
         proof = compare(state.rounds, level, BASELINE)
         yield own * proof.value if proof.rounds else state.estimate(settings)
-
-
-def _with_failed_precision(state: RunState, found: Answer) -> Answer:
-    """Return why a lower precision never ran, though it was tried; ``found`` if one did or none was tried."""
-    lower = [t for t in state.history if not t.cut_short and lower_precision(t.settings, state.baseline)]
-    tried = [trial for trial in lower if trial.settings.precision != state.baseline.precision] or lower
-    if not tried or any(trial.outcome.measured for trial in tried):
-        return found
-    values = tuple(map(str, lower_precision(tried[-1].settings, state.baseline)))
-    return replace(found, reason=Reason.PRECISION_FAILED, values=values, failure=tried[-1].outcome.reason)
-
-
-def lower_precision(settings: Settings, baseline: Settings) -> list[str]:
-    """Return the values of ``settings`` that level ``amp`` is there for, and that the ``baseline`` has not."""
-    own = (knob.name for knob in KNOBS if knob.level is AMP)
-    return [getattr(settings, name) for name in own if getattr(settings, name) != getattr(baseline, name)]
 
 
 def partial_answers(state: RunState, levels: Iterable[str]) -> dict[str, Answer]:
@@ -134,7 +126,7 @@ def profile_of(
     task = context.task
     may_change_batch = "batch_size" not in task.current and context.noise_scale is not None
     warnings = (*task.warnings, *evidence.warnings, *_batch_norm(context, answers))
-    profile = Profile(
+    return Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=Target(**{each.name: getattr(task, each.name) for each in fields(Target)}),
@@ -148,7 +140,6 @@ def profile_of(
         evidence=replace(evidence, warnings=warnings),
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
     )
-    return replace(profile, evidence=replace(evidence, warnings=(*_doubts(profile), *warnings)))
 
 
 def _level_result(level: str, answer: Answer, context: Context, used: MemoryUse) -> LevelResult:
@@ -163,23 +154,14 @@ def memory_of(history: Iterable[Trial], settings: Settings) -> MemoryUse:
     return max(measured, key=lambda used: used.peak + used.workers, default=MemoryUse())
 
 
-def _doubts(profile: Profile) -> Iterator[str]:
-    """Doubt gains above what is physically possible: something other than the settings made the baseline slow."""
-    impossible = profile.impossible()
-    for level in impossible[:1]:
-        yield notes.not_believable(", ".join(impossible), profile.levels[level].speedup.value, profile.possible(level))
-
-
 def evidence_of(state: RunState, context: Context, left_out: Iterable[LeftOut]) -> Evidence:
     """Return what was tried and what was not; the rest is the caller's to add."""
-    rates = context.gflops
     return Evidence(
         trials=len(state.history),
         seconds=0.0,
         failures=tuple(_failures(state)),
         not_offered=tuple(left_out),
         noise_scale=context.noise_scale,
-        ceiling=Ceiling(rates["fp32"], rates.get("bf16", 0.0)) if "fp32" in rates else None,
     )
 
 

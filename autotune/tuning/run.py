@@ -18,11 +18,9 @@ from autotune.knobs.settings import BY_NAME
 from autotune.knobs.space import Space
 from autotune.knobs.stated import baseline_settings, check_fixed_for
 from autotune.knobs.task_facts import TaskFacts
-from autotune.probes import software
 from autotune.probes.cpu_time import QUIET, Load, Neighbours
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import first_measured
@@ -36,7 +34,7 @@ from autotune.tuning import notes
 from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore
-from autotune.tuning.machine import same_cpus, wait_until_quiet
+from autotune.tuning.machine import same_cpus
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import best_of_levels, race, ranked_candidates
@@ -48,8 +46,6 @@ from autotune.tuning.state import RunState, Schedule
 if TYPE_CHECKING:
     from autotune.search.study import Study
 
-MATRIX_RATE_BUDGET = 60.0
-"""Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
 STARTS, MOST_STARTS_SECONDS = 5, 180.0
@@ -91,7 +87,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
         target: the task file or script.
         options: what the user asked for.
         observe: called with all that happens.
-        started: on the monotonic clock; the budget counts from here, but for waiting until other processes are done.
+        started: on the monotonic clock; the budget counts from here, but for waiting until another run has ended.
 
     Raises:
         AutotuneError: with the reason and what to do.
@@ -108,10 +104,7 @@ def run(target: Target, options: Options, observe: Observer = ignore, started: f
     file.check_target(path, name)
     asked = time.monotonic()
     with open_runner(target, inventory, options.seed, options.seconds(), observe) as runner:
-        if options.wait_quiet:
-            observe(stage="waiting until other processes are quiet")
-            wait_until_quiet(options.wait_quiet, inventory.budget.threads)
-        waited = time.monotonic() - asked  # for other processes: none of this run's budget
+        waited = time.monotonic() - asked  # for another run: none of this one's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
         schedule.waited = waited
         return _run_phases(_Job(target, options, inventory, runner, schedule, observe, path, Neighbours()))
@@ -136,7 +129,6 @@ def tune(
     seed: int = 0,
     resume: bool = False,
     train_seconds: float | str | None = None,
-    wait_quiet: float | str | None = None,
     max_memory: int | None = None,
     max_gpu_memory: int | None = None,
     fix: Mapping[str, Any] | None = None,
@@ -156,7 +148,6 @@ def tune(
         seed: of data order, weights and search.
         resume: go on from an interrupted run.
         train_seconds: how long you will train: lets choices that are slow to start be tried.
-        wait_quiet: wait up to this long until other processes are quiet; not in the budget.
         max_memory, max_gpu_memory: bytes that training steps may hold, of the host's memory and of each GPU's.
         fix: knobs that keep a value, such as ``{"num_workers": 2}``.
         only: knobs that may vary; all if empty.
@@ -169,7 +160,7 @@ def tune(
     """
     wishes: dict[str, Any] = {"name": name, "level": level, "seed": seed, "resume": resume, "fix": fix}
     wishes |= {"max_memory": max_memory, "max_gpu_memory": max_gpu_memory, "sampler": sampler}
-    times = {"budget": budget, "train_seconds": train_seconds, "wait_quiet": wait_quiet}
+    times = {"budget": budget, "train_seconds": train_seconds}
     wishes |= {key: durations.seconds(each, key) if isinstance(each, str) else each for key, each in times.items()}
     path, knobs = None if profile is None else Path(profile), (only,) if isinstance(only, str) else only
     words = shlex.split(arguments) if isinstance(arguments, str) else arguments
@@ -187,7 +178,6 @@ def _tuned(target: Target, options: Options, observe: Observer) -> Profile:
 def _run_phases(job: _Job) -> Result:
     """Run all phases, from the open runner to the written profile."""
     options = job.options
-    gflops = _matrix_rates(job)
     task = _probe_run(job)
     state = job.state = _open_state(job, task)
     check_fixed_for(task, state.baseline, options.fix or {})
@@ -199,8 +189,7 @@ def _run_phases(job: _Job) -> Result:
         task,
         state.baseline,
         options.train_seconds,
-        gflops,
-        state.schedule.budget,
+        budget_seconds=state.schedule.budget,
         start_seconds=state.start_seconds,
         neighbours=job.load().cpus,
         memory=memory_of(state.history, state.baseline),
@@ -223,7 +212,6 @@ def _run_phases(job: _Job) -> Result:
         job.observe(stage="writing the profile")
     except (Interrupted, LaunchError) as early:
         ended = early
-    job.study.keep_rounds(state.rounds)
     return _result(job, comparison, ended)
 
 
@@ -292,14 +280,6 @@ class _Job:
         self.observe(budget=self.schedule.total)
 
 
-def _matrix_rates(job: _Job) -> dict[str, float]:
-    """Return rates of matrix products by precision; empty if the run is too short to measure them."""
-    if job.schedule.budget < MATRIX_RATE_BUDGET:
-        return {}
-    job.observe(stage="measuring matrix products")
-    return software.matrix_rates(System())
-
-
 def _probe_run(job: _Job) -> TaskFacts:
     """Load the task, or run the script until it trains, and return the facts of it. Trials can run from then on."""
     runner, schedule = job.runner, job.schedule
@@ -349,7 +329,7 @@ def _baseline(job: _Job, task: TaskFacts) -> None:
     state = job.state
     job.observe(stage="baseline", trying=state.baseline, baseline=state.baseline, unit=task.unit)
     known = next((trial.outcome for trial in reversed(state.history) if trial.settings == state.baseline), None)
-    found = known or state.measure(state.baseline, LOWEST, "baseline").outcome
+    found = known or state.measure(state.baseline, LOWEST).outcome
     outcome = of_own_settings(check_memory(found, state.baseline, *job.options.memory))
     state.bench.remember(outcome)
     again = min(MOST_STARTS_SECONDS, STARTS * getattr(outcome, "start_seconds", 0.0))

@@ -60,7 +60,7 @@ def _search_level(state: RunState, level: str, start: Settings, share: float, th
             break
         state.observe(stage=f"searching: {level}", trying=proposal.settings)
         before = state.schedule.clock()
-        searching.tell(state.measure(proposal.settings, level, proposal.stage, proposal.give_up_below))
+        searching.tell(state.measure(proposal.settings, level, proposal.give_up_below))
         state.trial_seconds.append(state.schedule.clock() - before)
         _report_trial(state)
     state.searched.add(level)
@@ -77,7 +77,7 @@ def _repeat_baseline(state: RunState) -> Proposal | None:
     since = next((k for k, o in enumerate(reversed(history)) if o.settings == own), len(history))
     quick = not state.trial_seconds or state.trial_seconds[-1] < QUICK_SECONDS
     due = since >= (REPEAT_EVERY if quick else 2 * REPEAT_EVERY) or (quick and len(history) == 1)
-    return Proposal(own, "again") if due else None
+    return Proposal(own) if due else None
 
 
 def _must_be_tried(state: RunState, level: str) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from autotune.knobs.level import LOWEST
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
-from autotune.search.planner import Search
 from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import BASELINE, Round, typical_rate
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.tuning.events import Observer, ignore
+
+if TYPE_CHECKING:
+    from autotune.search.sampler import LevelSearch
 
 FINISH_SECONDS = 1.0
 """Kept back from the budget for ending the last trial and writing the profile."""
@@ -94,7 +97,7 @@ class RunState:
     observe: Observer = ignore
     record: Callable[[Trial], None] = field(default=lambda _trial: None)
     """Keeps a trial for ``--resume``."""
-    new_search: Callable[[Space, Settings, bool, Sequence[Trial]], Search]
+    new_search: Callable[[Space, Settings, bool, Sequence[Trial]], LevelSearch]
     """``(space, start, thorough, history)``: the search of one level."""
     look_ahead: Callable[[str], None] = field(default=lambda _level: None)
     """Measures what a level needs before it is searched; it may change `spaces` and `worth`."""
@@ -131,11 +134,11 @@ class RunState:
     """How many times as long as expected the last replicate took to start and to warm up."""
 
     def measure(
-        self, settings: Settings, level: str, stage: str, give_up_below: float = 0.0, deadline: float | None = None
+        self, settings: Settings, level: str, give_up_below: float = 0.0, deadline: float | None = None
     ) -> Trial:
         """Run one trial (see `Proposal`) until ``deadline`` at most, or until that of the run, and keep it."""
         deadline = self.schedule.deadline if deadline is None else deadline
-        trial = Trial(settings, self.bench.measure(settings, give_up_below, deadline), level, stage)
+        trial = Trial(settings, self.bench.measure(settings, give_up_below, deadline), level)
         self.record(trial)
         self.add(trial)
         return self.history[-1]
@@ -159,7 +162,7 @@ class RunState:
     def measure_anew(self) -> None:
         """Measure the baseline in another way than so far, and forget earlier rates; what failed is still known."""
         failed = [trial for trial in self.history if not trial.outcome.measured]
-        again = self.measure(self.baseline, LOWEST, "baseline")
+        again = self.measure(self.baseline, LOWEST)
         if again.rate:
             self.history, self.estimates = [], {}
             self.add(*failed, again)

@@ -23,8 +23,6 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.stated import baseline_settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.probes.software import matrix_rates
-from autotune.probes.system import System
 from autotune.stats.outcome import Outcome
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import check_losses, judge
@@ -78,7 +76,6 @@ def _header(runner: Runner, inventory: Inventory, is_script: bool) -> Header:
         task=facts,
         baseline=baseline,
         held={name: list(values) for name, values in held.items()},
-        gflops=matrix_rates(System()),
     )
 
 

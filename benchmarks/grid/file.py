@@ -52,12 +52,11 @@ class Header:
     task: TaskFacts
     baseline: Settings
     held: Mapping[str, list[Any]]
-    gflops: Mapping[str, float]
 
     @property
     def context(self) -> Context:
         """What spaces are built from."""
-        return Context(self.inventory, self.task, self.baseline, None, self.gflops)
+        return Context(self.inventory, self.task, self.baseline)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; nothing in it names the machine's user, host or folders."""
@@ -76,7 +75,8 @@ class Header:
             "task": decoded(TaskFacts, _renamed(data["task"])),
             "baseline": Settings(**_settings(data["baseline"])),
         }
-        return cls(**{**data, **parts})
+        known = {name: data[name] for name in data if name != "gflops"}  # of older grids
+        return cls(**{**known, **parts})
 
 
 @dataclass(frozen=True)

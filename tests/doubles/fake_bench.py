@@ -124,7 +124,7 @@ class Listed:
     pending: list[Settings]
 
     def ask(self) -> Proposal | None:
-        return Proposal(self.pending.pop(0), "search") if self.pending else None
+        return Proposal(self.pending.pop(0)) if self.pending else None
 
     def tell(self, trial: Trial) -> None:
         """What is proposed does not depend on it."""

@@ -29,7 +29,7 @@ WORKERS = OWN.but(num_workers=2)
 def tried(settings: Settings, rate: float, seconds: float = 0.0) -> Trial:
     """Return a trial; a rate of 0 failed."""
     measured = Measurement(tuple(Block(round(100 * rate), 100.0, 10) for _ in range(3)))
-    return Trial(settings, Completed(measurement=measured) if rate else Crashed("no"), "safe", "model", seconds)
+    return Trial(settings, Completed(measurement=measured) if rate else Crashed("no"), "safe", seconds)
 
 
 def inventory(**changes: Any) -> Inventory:

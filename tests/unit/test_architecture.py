@@ -50,12 +50,12 @@ LAYERS = (
     Layer("launch",   "yaml",                                   never="torch"),
     Layer("tuning",   "filelock",                               never="torch subprocess logging"),
     Layer("inspect",  "torch",                                  never="subprocess logging"),
-    Layer("report",   "rich plotly",                            never="os subprocess logging torch", prints=True),
+    Layer("report",   "rich",                                   never="os subprocess logging torch", prints=True),
     Layer("export cli_parsing cli_profiles cli __main__", "typer click rich", never="torch", prints=True),
     Layer("autotune tune", "torch"),
 )
 # fmt: on
-HEAVY = "torch optuna rich plotly fsspec"
+HEAVY = "torch optuna rich fsspec"
 """What no module of the parent process loads when it is imported."""
 
 

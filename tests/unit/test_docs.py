@@ -23,7 +23,7 @@ from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeErro
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.profiles import file
-from autotune.profiles.format import Ceiling, Profile, Written
+from autotune.profiles.format import Profile, Written
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from tests.doubles.proven_profile import MACHINE, profile
@@ -234,9 +234,7 @@ def whole_profile() -> dict[str, Any]:
     made = profile(Settings(), machine=replace(MACHINE, gpus=("h200",), gpu_gib=(141,), gpu_links=("nvlink",)))
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
     target = replace(made.target, script="steps", ranked=True, compared=compared)
-    evidence = replace(
-        made.evidence, ceiling=Ceiling(1.0, 1.0), load="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0
-    )
+    evidence = replace(made.evidence, load="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0)
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     levels = {name: replace(result, verdict="gain", memory=1, gpu_memory=1) for name, result in made.levels.items()}
     written = Written("0.1.0", "2026-11-22")

@@ -17,7 +17,7 @@ from tests.doubles.simulation import machines
 
 CONTEXT = machines.mlp().context
 OWN = CONTEXT.baseline
-HEADER = Header("2026-01-01", "some-machine", {"torch": "2.9"}, CONTEXT.inventory, CONTEXT.task, OWN, {}, {})
+HEADER = Header("2026-01-01", "some-machine", {"torch": "2.9"}, CONTEXT.inventory, CONTEXT.task, OWN, {})
 OTHER = OWN.but(optimizer_impl="fused")
 
 

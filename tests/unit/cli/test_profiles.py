@@ -15,7 +15,6 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.profiles.registry import Registry
-from autotune.stats.proof import Proof
 from autotune.trial.target import NEW_TASK
 from tests.doubles.profiles import MACHINE, profile
 from tests.doubles.servers import folder_server
@@ -143,18 +142,11 @@ def test_where_nothing_fits_nothing_is_usable(say: Say, tmp_path: Path, monkeypa
     assert say("profiles", "match", "resnet")[0] == 4
 
 
-def impossible(one: Profile) -> Profile:
-    """Seen: 173x of one knob, measured beside a load of 12 on two CPUs, could be shared."""
-    safe = replace(one.levels["safe"], speedup=Proof(173.09, 10.34, 400.0, 0.95, 12), proven=True)
-    return replace(one, levels={**one.levels, "safe": safe})
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda one: replace(one, evidence=replace(one.evidence, partial=True)), "interrupted run"),
         (lambda one: replace(one, evidence=replace(one.evidence, busy=True)), "measured on a busy machine"),
-        (impossible, "173x"),
     ],
 )
 def test_what_others_cannot_rely_on_is_not_shared(

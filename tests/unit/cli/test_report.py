@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,13 @@ from autotune import cli_profiles as command
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
+from autotune.search.study import journal_of
 from tests.doubles.proven_profile import profile
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    pytest.importorskip("plotly")
     return profiles.write(tmp_path / "train.yaml", profile(Settings(batch_size=64)))
-
-
-def test_without_plotly_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    path = profiles.write(tmp_path / "train.yaml", profile(Settings()))
-    with pytest.raises(UsageError, match=r"pip install 'torch-autotune\[report\]'"):
-        command.report(path, tmp_path / "report.html")
 
 
 def test_a_profile_without_its_journal(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +47,8 @@ def test_a_report_replaces_nothing_else(written: Path, name: str, words: str) ->
 
 
 def test_a_broken_journal_is_named(written: Path) -> None:
-    written.with_suffix(".journal").write_text('{"op_code": 99}\n{"what": 1}\n')
+    journal = journal_of(written)
+    journal.parent.mkdir(parents=True)
+    journal.write_text('{"op_code": 99}\n{"what": 1}\n')
     with pytest.raises(UsageError, match="the journal cannot be read"):
         command.report(written, written.parent / "report.html")

@@ -143,16 +143,6 @@ def test_a_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert torch_facts.compiler() == (None, "no-such-compiler-here is not installed")
 
 
-@pytest.mark.parametrize("answer", [(1, ""), (0, ""), (0, "[]"), (-9, "x")])
-def test_rates_are_remembered_and_failures_are_not(tmp_path: Path, answer: tuple[int, str]) -> None:
-    expected: list[dict[str, float]] = [{}, {"fp32": 5.0}, {"fp32": 5.0}]
-    answers = [answer, (0, '{"fp32": 5.0, "bf16": null}'), (0, '{"fp32": 7.0}')]
-    for one, rates in zip(answers, expected, strict=True):
-        system = plain(commands={f"{TORCH_CHILD} rates": one}).at(tmp_path)
-        system.cache = tmp_path
-        assert software.matrix_rates(system) == rates
-
-
 # Allocators -----------------------------------------------------------------------------------------------------------
 
 LIB = "/usr/lib/x86_64-linux-gnu"

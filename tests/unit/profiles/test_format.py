@@ -16,13 +16,11 @@ from autotune.decoding import MOST_NUMBER
 from autotune.errors import ProfileError
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.level import LEVELS
-from autotune.knobs.settings import KNOBS, Settings
+from autotune.knobs.settings import KNOBS
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.profiles import file
 from autotune.profiles.format import (
     MOST_SPEEDUP,
-    OTHER_EFFECTS,
-    Ceiling,
     Evidence,
     Failure,
     LevelResult,
@@ -138,25 +136,10 @@ def test_claims_that_nobody_can_have_measured_are_refused(level: LevelResult, po
 
 
 def test_what_is_usual_may_be_left_out() -> None:
-    lines = ("    note: ''", "  partial: false", "  ceiling: null")
+    lines = ("    note: ''", "  partial: false")
     assert all(line in TEXT for line in lines)
     short = "\n".join(line for line in TEXT.splitlines() if line not in lines)
     assert file.parse(short, "p.yaml") == profile()
-
-
-def newer(tool: str) -> str:
-    """A profile with a level and a knob of the future."""
-    text = changed("levels:\n", "levels:\n  ultra: {}\n").replace("threads: 8", "threads: 8\n    fast_mode: 1", 1)
-    return text.replace("machine:", f"written: {{tool: {tool}, date: '2030-01-01'}}\nmachine:", 1)
-
-
-@pytest.mark.parametrize(
-    ("tool", "words"), [("99.0.1", "is of torch-autotune 99.0.1, and this is "), ("0.0.1", "no key of")]
-)
-def test_what_a_newer_version_added_is_one_sentence(tool: str, words: str) -> None:
-    said = refusal(newer(tool))
-    assert words in said
-    assert (said.count("\n") == 0) is tool.startswith("99")
 
 
 def test_a_knob_that_came_later_has_pytorchs_own_value() -> None:
@@ -196,7 +179,6 @@ evidences = st.builds(
     not_offered=st.lists(st.builds(LeftOut, words, scalars | words, words), max_size=3).map(tuple),
     warnings=st.lists(words, max_size=3).map(tuple),
     partial=st.booleans(),
-    ceiling=st.none() | st.builds(Ceiling, rates, rates),
     load=words | st.just(""),
 )
 targets = st.builds(
@@ -245,28 +227,6 @@ def test_an_interval_that_is_as_good_as_open_is_written_as_open(high: float) -> 
     written = file.dump(replace(one, levels={**one.levels, "safe": level}))
     assert "high: null" in written
     assert math.isinf(file.parse(written, "x").levels["safe"].speedup.high)
-
-
-@pytest.mark.parametrize(
-    ("baseline", "own", "most"),
-    [
-        ({}, {}, 1),
-        ({"threads": 2}, {}, 4),
-        ({"threads": 64}, {"threads": 1}, 1),
-        ({"threads": 1}, {"threads": 4, "processes": 4, "batch_size": 16}, 8),
-        ({}, {"num_workers": 3}, 4),
-        ({"num_workers": 4}, {}, 1),
-        ({}, {"precision": "bf16"}, 2.5),
-        ({"batch_size": 8}, {"batch_size": 64}, 8),
-    ],
-)
-def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: dict[str, Any], most: float) -> None:
-    """On 8 CPUs, on which matrix products of bf16 are 2.5 times as fast."""
-    usual = Settings(threads=8, batch_size=64)
-    level = replace(profile().level(), settings=usual.but(**own))
-    one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
-    one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0)))
-    assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
 
 
 @pytest.mark.parametrize(

@@ -124,15 +124,6 @@ def test_what_a_run_does_not_feel_is_not_recommended() -> None:
     assert f"autotune run --level amp --profile {PATH} {OWN_SCRIPT}" in text(profile)
 
 
-def test_a_gain_that_nobody_believes_is_not_recommended() -> None:
-    levels = dict(records.profile().levels)
-    levels["amp"] = replace(levels["amp"], speedup=Proof(9000.0, 8000.0, 9999.0, 0.95, 12))
-    profile = records.profile(levels=levels)
-    assert verdict(profile, "amp")[0].startswith("not believable: 9000.00x")
-    assert (recommended(profile), gains(profile, "amp")) == (None, False)
-    assert "autotune run" not in text(profile)
-
-
 def test_the_lines_to_copy_stay_whole() -> None:
     long = Path("/a folder/with 'quotes'") / ("x" * 90) / "p.yaml"
     found = result.text(records.profile(), records.inventory(), long, script="my.py --lr 1")

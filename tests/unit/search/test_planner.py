@@ -16,8 +16,8 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.search import planner
 from autotune.search.history import Trial
-from autotune.search.planner import SMALL, Forbidden, Proposal, Search, candidates, combinations, rank
-from autotune.search.sampler import searches_of
+from autotune.search.planner import SMALL, Forbidden, Proposal, candidates, combinations, rank
+from autotune.search.sampler import LevelSearch, searches_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from tests.doubles.simulation import machines
@@ -45,12 +45,12 @@ def begun(space: Space, seed: int = 0, *, sampler: Any = None, thorough: bool = 
 
 
 def drive(
-    search: Search, level: str, run: Callable[[Settings], Outcome], trials: int
+    search: LevelSearch, level: str, run: Callable[[Settings], Outcome], trials: int
 ) -> Iterator[tuple[Proposal, Trial]]:
     for _ in range(trials):
         if (proposal := search.ask()) is None:
             return
-        trial = Trial(proposal.settings, run(proposal.settings), level, proposal.stage)
+        trial = Trial(proposal.settings, run(proposal.settings), level)
         search.tell(trial)
         yield proposal, trial
 

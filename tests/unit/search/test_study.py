@@ -15,7 +15,6 @@ from autotune.search.history import Trial
 from autotune.search.study import Study, distributions, journal_of, journal_storage, read_history, study_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import KINDS, Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory
-from autotune.stats.proof import Round
 from tests.strategies import settings as any_settings
 
 OWN = Settings(batch_size=64)
@@ -48,7 +47,7 @@ def test_every_end_but_a_comparison_has_a_name_of_its_own() -> None:
     ],
 )
 def test_trials_survive_the_journal(outcome: Outcome, tmp_path: Path) -> None:
-    trial = Trial(OWN, outcome, "amp", "model")
+    trial = Trial(OWN, outcome, "amp")
     Study(journal_storage(tmp_path / "study.log")).record(trial)
     (found,) = Study(journal_storage(tmp_path / "study.log")).trials()
     assert found == trial
@@ -60,13 +59,6 @@ def test_long_details_keep_their_end() -> None:
     kept = study.trials()[0].outcome.detail
     assert len(kept) == 2000
     assert kept.endswith("the end")
-
-
-def test_a_trial_that_another_program_left_running_is_closed(tmp_path: Path) -> None:
-    study = Study(journal_storage(tmp_path / "study.log"))
-    study.optuna.ask()
-    study.record(crashed(1))
-    assert batches(Study(journal_storage(tmp_path / "study.log"))) == [1]
 
 
 @given(any_settings())
@@ -104,11 +96,10 @@ class TestFile:
         try:
             for batch in (2, 3):
                 study.record(crashed(batch))
-            study.keep_rounds([Round(1, {"baseline": 1.0})])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         study.record(crashed(4))
-        assert len(read_history(path).trials) == 1
+        assert len(read_history(path)) == 1
         assert batches(Study(journal_storage(path))) == [1]
 
     def test_other_words_are_another_run_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:
@@ -120,31 +111,18 @@ class TestFile:
         assert batches(study_of(profile, ["one"], resume=False)) == []
         assert list(tmp_path.iterdir()) == []  # the journal is in the cache folder
 
-    def test_an_earlier_versions_journal_is_resumed_and_a_folder_in_its_place_is_said(self, tmp_path: Path) -> None:
-        beside = tmp_path / "out.journal"
-        study_of(tmp_path / "out.yaml", ["one"], resume=False).record(crashed(1))
-        journal_of(tmp_path / "out.yaml").rename(beside)
-        assert batches(study_of(tmp_path / "out.yaml", ["one"], resume=True)) == [1]
-        assert batches(study_of(tmp_path / "out.yaml", ["one"], resume=False)) == []
-        assert not beside.exists()
-        journal_of(tmp_path / "out.yaml").unlink()
-        journal_of(tmp_path / "out.yaml").mkdir()
+    def test_a_folder_in_its_place_is_said(self, tmp_path: Path) -> None:
+        journal_of(tmp_path / "out.yaml").mkdir(parents=True)
         with pytest.raises(UsageError, match="the journal cannot be used"):
             study_of(tmp_path / "out.yaml", ["one"], resume=False)
 
 
-class TestReadHistory:
-    def test_trials_and_rounds_come_back(self, tmp_path: Path) -> None:
-        study = Study(journal_storage(tmp_path / "run.journal"), "run")
-        study.record(Trial(OWN, MEASURED, "safe", "baseline"))
-        study.record(Trial(OWN.but(num_workers=2), Crashed("no fork"), "amp", "model"))
-        study.keep_rounds([Round(1, {"baseline": 10.0, "safe": 12.0})])
-        found = read_history(tmp_path / "run.journal")
-        assert found.trials[0] == Trial(OWN, MEASURED, "safe", "baseline", 0.0)
-        assert found.trials[1].seconds > 0
-        assert found.rounds == (Round(1, {"baseline": 10.0, "safe": 12.0}),)
-
-    def test_the_latest_run_of_a_journal_counts(self, tmp_path: Path) -> None:
-        for name, rounds in (("old", 1), ("new", 2)):
-            Study(journal_storage(tmp_path / "run.journal"), name).keep_rounds([Round(1, {"baseline": 1.0})] * rounds)
-        assert len(read_history(tmp_path / "run.journal").rounds) == 2
+def test_the_history_is_that_of_a_journals_latest_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.journal"
+    Study(journal_storage(path), "old").record(crashed(1))
+    study = Study(journal_storage(path), "new")
+    study.record(Trial(OWN, MEASURED, "safe"))
+    study.record(Trial(OWN.but(num_workers=2), Crashed("no fork"), "amp"))
+    first, second = read_history(path)
+    assert first == Trial(OWN, MEASURED, "safe", 0.0)
+    assert second.seconds > 0

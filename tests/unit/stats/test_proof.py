@@ -18,9 +18,7 @@ from autotune.stats.proof import (
     UPPER_ERROR,
     Proof,
     Round,
-    Sample,
     compare,
-    estimate,
     student_quantile,
     to_decide,
 )
@@ -82,6 +80,19 @@ class TestAnalyses:
         assert open_still.low <= last.low <= last.value <= last.high <= open_still.high
 
     @pytest.mark.parametrize(
+        ("low", "high", "gain", "undecided"),
+        [
+            (1.05, 1.2, True, False),
+            (MIN_GAIN, 1.2, False, True),
+            (0.9, MIN_GAIN, False, False),
+            (0.0, math.inf, False, True),
+        ],
+    )
+    def test_a_claim_needs_the_whole_interval(self, low: float, high: float, gain: bool, undecided: bool) -> None:
+        proof = Proof(1.0, low, high, CONFIDENCE, 4)
+        assert (proof.gain, proof.undecided) == (gain, undecided)
+
+    @pytest.mark.parametrize(
         ("value", "width", "open_still"),
         [
             (0.985, 0.06, False),
@@ -137,22 +148,6 @@ class TestCompare:
         assert one.low <= 1 / other.high * (1 + 1e-12), "the lower end, by which gains are claimed, is the stricter one"
         assert one.low <= one.value * (1 + 1e-12)
         assert one.value <= one.high * (1 + 1e-12)
-
-
-class TestClaims:
-    @pytest.mark.parametrize(
-        ("low", "high", "gain", "undecided"),
-        [
-            (1.05, 1.2, True, False),
-            (MIN_GAIN, 1.2, False, True),
-            (0.9, 1.2, False, True),
-            (0.9, MIN_GAIN, False, False),
-            (0.0, math.inf, False, True),
-        ],
-    )
-    def test_need_the_whole_interval(self, low: float, high: float, gain: bool, undecided: bool) -> None:
-        proof = Proof(1.0, low, high, CONFIDENCE, 4)
-        assert (proof.gain, proof.undecided) == (gain, undecided)
 
 
 class TestSimulated:
@@ -260,28 +255,6 @@ class TestBesideNeighbours:
 def test_no_number_of_replicates_decides_what_gains_nothing() -> None:
     assert to_decide(rounds([[1.0], [1.05], [0.95]]), "ours", "theirs") is None
     assert to_decide([], "ours", "theirs") is None
-
-
-def samples(logs: list[list[float]], *, beside: bool = False) -> list[list[Sample]]:
-    return [[Sample(log, beside) for log in replicate] for replicate in logs]
-
-
-class TestEstimate:
-    def test_a_burst_hardly_counts_where_a_neighbour_was_seen(self) -> None:
-        """A quiet round as far off counts in full: such a stall is the training's own."""
-        calm = [[0.40, 0.41], [0.39, 0.40], [0.41, 0.40], [0.40, 0.39]]
-        beside = [*samples(calm), [Sample(0.4), Sample(-2.0, beside=True)]]
-        stalled = [*samples(calm), [Sample(0.4), Sample(-2.0)]]
-        assert estimate(beside).centre == pytest.approx(0.4, abs=0.01)
-        assert estimate(stalled).centre == pytest.approx(0.4 - 2.4 / 10)
-        assert estimate(beside).error < 0.03 < estimate(stalled).error
-
-    def test_the_luck_of_processes_is_in_the_variance_however_many_rounds_they_take(self) -> None:
-        draw = random.Random(0)
-        luck = [draw.gauss(0, 0.2) for _ in range(60)]
-        logs = [[own + draw.gauss(0, 0.01) for _ in range(20)] for own in luck]
-        for beside in (False, True):
-            assert math.sqrt(estimate(samples(logs, beside=beside)).variance) == pytest.approx(0.2, rel=0.25)
 
 
 TABLE = [  # (probability, df, quantile): published tables of Student's t

@@ -1,46 +1,17 @@
-"""The machine during a run: its CPUs stay the same, and it can wait until others leave them to it."""
+"""The machine during a run: its CPUs stay the same."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from autotune.errors import MachineChanged, NothingUsable
-from autotune.probes.cpu_time import Load
 from autotune.probes.system import System
-from autotune.tuning import machine as tuning
-from autotune.tuning.machine import same_cpus, wait_until_quiet
+from autotune.tuning.machine import same_cpus
 from tests.doubles.simulation.simulator import inventory
-
-
-@pytest.mark.parametrize(
-    ("busy_until", "most", "waited"), [(0.0, 600.0, 5.0), (12.0, 600.0, 20.0), (900.0, 18.0, 18.0)]
-)
-def test_waits_until_others_are_quiet(
-    busy_until: float, most: float, waited: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-
-    def sleep(seconds: float) -> None:
-        clock.now += seconds
-
-    class Others:
-        def __init__(self) -> None:
-            self.started = clock.now
-
-        def load(self, threads: int) -> Load:
-            return Load(2 * (min(clock.now, busy_until) - min(self.started, busy_until)) / (clock.now - self.started))
-
-    clock.sleep = sleep
-    monkeypatch.setattr(tuning, "time", clock)
-    monkeypatch.setattr(tuning, "Neighbours", Others)
-    wait_until_quiet(most, 2)
-    assert clock.now == waited
-
 
 INVENTORY = inventory(4, 4)
 

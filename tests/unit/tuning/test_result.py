@@ -84,17 +84,16 @@ class TestReasons:
             ([tried(OTHER, 90.0), tried(OWN, 99.0, "amp")], Reason.NOT_TRIED, ""),
             ([tried(PRODUCTS, 100.0, "amp")], Reason.NOT_TRIED, ""),
             ([failed(LOW, CUT.outcome)], Reason.NOT_REACHED, ""),
-            ([failed(LOW, NotApplied("autocast stays off"))], Reason.PRECISION_FAILED, "autocast stays off"),
-            ([failed(LOW, WrongNumbers("NaN"))], Reason.PRECISION_FAILED, "NaN"),
+            ([failed(LOW, NotApplied("autocast stays off"))], Reason.ALL_FAILED, "autocast stays off"),
+            ([failed(LOW, WrongNumbers("NaN"))], Reason.ALL_FAILED, "NaN"),
             ([tried(LOW, 90.0, "amp"), failed(LOW.but(num_workers=2), Crashed("no"))], Reason.SAME, ""),
-            ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], Reason.PRECISION_FAILED, "oops"),
+            ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], Reason.ALL_FAILED, "oops"),
         ],
         ids=["your own", "another knob", "cut short", "not applied", "wrong numbers", "one ran", "another knob ran"],
     )
     def test_of_amp_speak_of_the_precision(self, trials: list[Trial], reason: Reason, failure: str) -> None:
         found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)["amp"]
         assert (found.reason, found.failure) == (reason, failure)
-        assert found.values == (("bf16",) if failure else ())
 
     def test_of_a_search_that_time_has_ended(self) -> None:
         state = after(tried(OWN, 100.0), tried(OWN, 101.0), exhausted=set())
@@ -190,15 +189,6 @@ def test_another_share_of_the_batch_is_said(has: bool, sizes: list[int], words: 
     assert [line.partition(";")[0] for line in lines] == words
 
 
-@pytest.mark.parametrize(("rate", "doubted"), [(9.0, False), (173.09, True)])
-def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bool) -> None:
-    """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
-    rounds = [Round(replicate, {"baseline": 100.0, "safe": 100.0 * rate}) for replicate in range(12)]
-    found = concluded(after(tried(OWN, 100.0), tried(OTHER, 100.0 * rate), chosen={"safe": OTHER}, rounds=rounds))
-    assert found.levels["safe"].proven
-    assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted
-
-
 def test_a_level_says_the_most_that_its_trials_held() -> None:
     trials = [trial_of(OWN, peak) for peak in (5, 9, 7)] + [trial_of(OTHER, 20)]
     assert result.memory_of(trials, OWN) == MemoryUse(peak=9)
@@ -209,4 +199,4 @@ def trial_of(settings: Settings, peak: int) -> Trial:
     measured = completed(1.0)
     assert measured.measurement is not None
     held = replace(measured.measurement, memory=MemoryUse(peak=peak))
-    return Trial(settings, replace(measured, measurement=held), "safe", "model")
+    return Trial(settings, replace(measured, measurement=held), "safe")

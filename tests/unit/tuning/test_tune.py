@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import signal
 import time
 import traceback
@@ -22,12 +21,11 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
-from autotune.report.live import RunProgress
 from autotune.stats.outcome import Compared, Completed, Crashed, Outcome
 from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
 from autotune.tuning import machine, run, runner
-from autotune.tuning.events import Observer, ignore
+from autotune.tuning.events import Observer, RunProgress, ignore
 from autotune.tuning.options import Options
 from tests.doubles.fake_bench import FakeBench, completed
 from tests.doubles.simulation.simulator import context, inventory
@@ -163,18 +161,6 @@ class TestRun:
         ]
         assert world.closed == 1
 
-    @pytest.mark.parametrize("rates", [{"fp32": 100.0, "bf16": 400.0}, {}], ids=["measured", "failed"])
-    def test_longer_runs_know_the_machines_ceiling(
-        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, rates: dict[str, float]
-    ) -> None:
-        asked: list[object] = []
-        monkeypatch.setattr(run.software, "matrix_rates", lambda system: asked.append(system) or rates)
-        short = run.run(TARGET, self.OPTIONS)
-        assert (asked, short.profile.evidence.ceiling) == ([], None)
-        ceiling = run.run(TARGET, replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)).profile.evidence.ceiling
-        assert len(asked) == 1
-        assert (ceiling is not None) == bool(rates)
-
     def test_what_changes_training_is_left_out_once(
         self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -184,24 +170,6 @@ class TestRun:
         monkeypatch.setattr(run.TrialBench, "compare", staticmethod(compare))
         found = run.run(TARGET, self.OPTIONS).profile.evidence.not_offered
         assert [item.reason for item in found if item.knob == "optimizer_impl"] == ["differ"]
-
-    def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        count = 0
-
-        def fate(_: Settings) -> Outcome:
-            nonlocal count
-            count += 1
-            if count == 3:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return completed(100.0 + count)
-
-        world.fate = staticmethod(fate)
-        with pytest.raises(Interrupted):
-            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
-        saved = profiles.read(elsewhere / "out.yaml")
-        assert saved.evidence.partial
-        assert saved.evidence.trials == 2
-        assert world.closed == 1
 
     @pytest.mark.parametrize("ending", [Interrupted(signal.SIGINT), LaunchError("the trial server ended")], ids=repr)
     def test_an_interrupted_run_keeps_the_proven_profile_and_says_where_its_own_is(
@@ -257,12 +225,6 @@ class TestRun:
         assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
         assert found.profile.evidence.trials == len(finished) + len(seen)
         assert not found.profile.evidence.partial
-
-    def test_a_broken_journal_is_said(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        (elsewhere / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)
-        with pytest.raises(UsageError, match="without --resume"):
-            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True))
-        assert world.closed == 1
 
     def test_a_project_that_is_read_only_has_its_profile_in_the_users_folder(
         self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
