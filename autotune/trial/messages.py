@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
@@ -86,7 +86,6 @@ class TrialRequest:
     Attributes:
         task: the task file.
         folder: the trial's own.
-        origin: the user's working folder, which ``folder`` mirrors.
         spec: the trial.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
         script: an unmodified one; None for a task.
@@ -95,7 +94,6 @@ class TrialRequest:
 
     task: str
     folder: str
-    origin: str
     spec: TrialSpec
     binding: str = ""
     script: Script | None = None
@@ -228,7 +226,7 @@ class UnixConnection:
         """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
         data = json.dumps(message, default=os.fspath).encode()
         if len(data) > MAX_MESSAGE:
-            with _nameless_file() as file:
+            with tempfile.TemporaryFile() as file:
                 file.write(data)
                 file.flush()
                 self.send({IN_FILE: True}, (*fds, file.fileno()))
@@ -253,13 +251,6 @@ class UnixConnection:
     def close(self) -> None:
         """Close this end."""
         self.socket.close()
-
-
-def _nameless_file() -> IO[bytes]:
-    """Return a file that is gone with its last descriptor; in memory if the system can."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("message"), "w+b")
-    return tempfile.TemporaryFile()
 
 
 class Resume(BaseException):

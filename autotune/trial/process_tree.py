@@ -34,12 +34,7 @@ LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that calls ``main`` of a ``module`` of `autotune.trial.child`.
-
-    Args:
-        module: ``fork_server`` or ``launcher``.
-        arguments: of ``main``.
-    """
+    """Return the command line that calls ``main`` of ``module``, which is ``fork_server`` or ``launcher``."""
     return [sys.executable, "-c", BOOT.format(module), ROOT, *arguments]
 
 

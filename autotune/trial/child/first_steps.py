@@ -109,13 +109,7 @@ def read(path: Path) -> Recording:
 
 
 class Recorder:
-    """Records the first steps of a trial while it makes them.
-
-    Args:
-        optimizers: returns those that are trained with.
-        buffers: returns the model's.
-        loader: returns the one that is trained on; None if it is not known.
-    """
+    """Records the first steps of a trial while it makes them, with what is trained by then."""
 
     def __init__(
         self,

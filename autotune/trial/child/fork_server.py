@@ -177,12 +177,7 @@ class ForkServer:
 
 
 class ScriptForkServer:
-    """Brings a script to its fork point, and has ``server`` start trials there.
-
-    Args:
-        server: starts the trials.
-        script: the user's.
-    """
+    """Brings the user's ``script`` to its fork point, and has ``server`` start trials there."""
 
     def __init__(self, server: ForkServer, script: Script) -> None:
         self.server, self.script = server, script
@@ -283,7 +278,7 @@ class ScriptForkServer:
         """Run the script until it reads its rank, and serve trials there; leave if it cannot be forked, or ends."""
 
         def serve() -> None:
-            if why_not_fork() or probe_run.own_processes():
+            if why_not_fork():
                 leave()
             self._serve(facts, facts.skip)
 

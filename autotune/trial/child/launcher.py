@@ -121,7 +121,7 @@ class Launcher:
         process_tree.die_with_parent()
         process_tree.prefer_as_oom_victim()
         if self.request.script is None:
-            mirror(Path(self.request.origin), self.folder)
+            mirror(Path.cwd(), self.folder)
             os.chdir(self.folder)
         else:
             self._enter_script()

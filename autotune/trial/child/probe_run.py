@@ -17,7 +17,6 @@ import importlib
 import json
 import os
 import random
-import resource
 import sys
 import threading
 import time
@@ -61,12 +60,11 @@ NO_VARIABLE = (
     "int() argument must be a string, a bytes-like object or a real number, not 'None",
 )
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
-BUSY_SECONDS = 0.5
 SHARED, SEMAPHORE = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"), "/dev/shm/sem."
 """Where `multiprocessing.Value` and ``share_memory()`` are mapped, and the locks beside them."""
 NO_TRAINING = (
     "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
-    " torch.nn was called in training, in this process"
+    " torch.nn was called in training, in this process. Training in processes of its own cannot be tuned yet"
 )
 FEW_STEPS = (
     "the script came to its end after {} training step(s), and a trial takes more: let it train for longer while it is"
@@ -76,7 +74,6 @@ OWN_PROCESSES = (
     "the script trains in processes of its own (torch.multiprocessing), which cannot be tuned yet: let torchrun start"
     " them"
 )
-MAYBE_OWN_PROCESSES = " (it started processes of its own; training in those cannot be tuned yet)"
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
@@ -94,13 +91,8 @@ def preload(script: Script) -> None:
 
 
 def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> as_main.Ended:
-    """Run ``script`` from its start, with ``hooks`` installed.
-
-    Args:
-        script: the user's.
-        hooks: report what the script trains with.
-        asks_for_rank: called once, before the script first reads a variable that torchrun sets.
-    """
+    """Run ``script`` from its start, with ``hooks`` installed. ``asks_for_rank`` is called once, before the script reads
+    a variable that torchrun sets."""
     os.environ.update(script.variables)
     if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
@@ -277,17 +269,12 @@ class ProbeRun(Listener):
     def script_ended(self, ended: as_main.Ended) -> int:
         """Report why the script has no fork point: it failed, or came to its end before it had trained enough."""
         as_main.flush()
-        report = TrialReport(error=self._why_not_trained(), error_type="")
+        steps = self._all_steps or self._all_backwards
+        report = TrialReport(error=FEW_STEPS.format(steps) if steps else NO_TRAINING, error_type="")
         if ended.failure is not None:
             report = error_report(ended.failure)
         self._send({"error": asdict(report), "needs_torchrun": needs_torchrun(ended.error)})
         return 1
-
-    def _why_not_trained(self) -> str:
-        if steps := self._all_steps or self._all_backwards:
-            return FEW_STEPS.format(steps)
-        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        return NO_TRAINING + (MAYBE_OWN_PROCESSES if children > BUSY_SECONDS else "")
 
     def _is_trial_from_here(self) -> bool:
         """Fork at this place if possible. Return True in a trial, and False in the probe run."""
@@ -297,7 +284,7 @@ class ProbeRun(Listener):
         if self._verdict is not None:
             os.close(self._verdict)
             self._verdict = None
-        self.no_fork_reason = why_not_fork(self._begun_at) or own_processes()
+        self.no_fork_reason = why_not_fork(self._begun_at)
         if self.no_fork_reason is not None:
             return False
         self._verdict = self._stop_here()
@@ -306,7 +293,7 @@ class ProbeRun(Listener):
     def keep_copy(self) -> None:
         """Keep a copy of this process before the script does something that forbids forks, if none does by now."""
         self._begun_at = _users_place()
-        if os.getpid() == self._process and why_not_fork() is None and own_processes() is None:
+        if os.getpid() == self._process and why_not_fork() is None:
             self._kept = self._stop_here()
 
     def _stop_here(self) -> int | None:
@@ -388,6 +375,8 @@ def why_not_fork(place: str = "") -> str | None:
         return "the task imports mpi4py, which has started MPI"
     if (device := devices.found()).has_context():
         return f"{device.type.upper()} is started before training{place}"
+    if children := active_children():  # loader workers answer one process only
+        return f"the script runs {len(children)} process(es) of its own by then"
     return _shared_memory()
 
 
@@ -397,9 +386,3 @@ def _shared_memory() -> str | None:
     paths = (line.split(None, 5)[-1] for line in maps.splitlines() if " rw-s " in line)
     shared = any(path.startswith(SHARED) and not path.startswith(SEMAPHORE) for path in paths)
     return "the script holds shared memory, which trials would change for each other" if shared else None
-
-
-def own_processes() -> str | None:
-    """Return why the processes of the script forbid a fork: loader workers answer one process only."""
-    count = len(active_children())
-    return f"the script runs {count} process(es) of its own by then" if count else None

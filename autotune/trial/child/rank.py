@@ -23,14 +23,7 @@ from autotune.trial.target import THREAD_VARIABLES, stated_threads
 
 
 class TrainingLoop(MeasuredLoop):
-    """One rank's model, optimizer and loader.
-
-    Args:
-        task: the loaded task file.
-        session: the runtime with the trial's settings applied.
-        spec: the trial.
-        tuner: gets signs of life, and what was measured.
-    """
+    """One rank's model, optimizer and loader, of a task file."""
 
     def __init__(self, task: LoadedTask, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
         super().__init__(session, spec, tuner)

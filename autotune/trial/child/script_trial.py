@@ -102,12 +102,6 @@ class ScriptLoop(MeasuredLoop, Listener):
     A step is one of an optimizer, with all batches that were read for it. Epochs end as they do in the script; what it
     does between them, and passes over the training loader in which no optimizer steps, are other work.
 
-    Args:
-        loaded: the script, and hooks that report nothing of what the measuring does itself.
-        spec: the trial.
-        tuner: gets what was measured.
-        applied: the trial's settings.
-
     Attributes:
         loader: the latest that the script trains on; None before training begins.
         passed: True once the script has come to the end of it; then the next one may be over a data set built anew.

@@ -115,12 +115,8 @@ def _difference(rank: RankEvidence, alone: RankEvidence) -> str:
 
 
 def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
-    """Return ``facts`` with the reason why several processes are not offered, after a trial with one and one with two.
-
-    Args:
-        facts: of the script as one process.
-        record: runs it as so many processes.
-    """
+    """Return ``facts`` with the reason why several processes are not offered, after a trial with one and one with two:
+    ``record`` runs the script as so many."""
     alone = record(1)
     if isinstance(alone, TrialEnd):
         return replace(facts, why_not_several=f"as one process: {_reason(alone)}")

@@ -136,11 +136,8 @@ class TrialBench:
         return replace(self.timeouts, starting=starting, stepping=stepping, deadline=self.runner.deadline)
 
     def compare(self, settings: Settings) -> Outcome:
-        """Compare the first steps of ``settings`` with those of the baseline at the same global batch.
-
-        Returns:
-            `Compared`, or how the trial failed.
-        """
+        """Return `Compared` of the first steps of ``settings`` and of the baseline at the same global batch, or how the
+        trial failed."""
         path = self.runner.setup.paths.first_steps(settings.global_batch)
         reference = self.baseline.but(batch_size=-(-settings.global_batch // self.baseline.processes))
         if self.is_live and settings.start_part == self.baseline.start_part:
