@@ -17,7 +17,6 @@ from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.measurement import Measurement
-from autotune.trial.target import Script
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
@@ -84,19 +83,15 @@ class TrialRequest:
     """The request to the launcher of a trial.
 
     Attributes:
-        task: the task file.
         folder: the trial's own.
         spec: the trial.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
-        script: an unmodified one; None for a task.
-        facts: of the script.
+        facts: of an unmodified script; None for a task.
     """
 
-    task: str
     folder: str
     spec: TrialSpec
     binding: str = ""
-    script: Script | None = None
     facts: TaskFacts | None = None
 
 
@@ -254,11 +249,7 @@ class UnixConnection:
 
 
 class Resume(BaseException):
-    """Unwinds to the script, which goes on as a trial.
-
-    Attributes:
-        listener: `autotune.scripts.hooks.Listener` of the trial.
-    """
+    """Unwinds to the script, which goes on as a trial, observed by a `autotune.scripts.hooks.Listener`."""
 
     def __init__(self, listener: Any) -> None:
         super().__init__()

@@ -4,17 +4,16 @@ The script runs in a process of its own. If it may begin to train now, it is for
 child goes on as the probe run. If the probe run trains, the parent serves trials. If it comes to the next such place
 without having trained, the parent ends and the probe run takes over. So whatever comes before training is done once.
 
-Just before the first thing that forbids forks (a thread, a CUDA context) a copy is kept, too. It serves if the script
-cannot be forked where it trains. Not before a process: its queues were made by then, and copies would share them.
+Just before the first thing that forbids forks (a thread, a CUDA context, shared memory) a copy is kept, too. It serves
+if the script cannot be forked where it trains. Not before a process: its queues were made by then, and copies would
+share them.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import dataclasses
-import importlib
 import json
+import multiprocessing.heap
 import os
 import random
 import sys
@@ -83,16 +82,9 @@ def needs_torchrun(error: BaseException | None) -> bool:
     return isinstance(error, TypeError | ValueError) and any(text in str(error) for text in NO_VARIABLE)
 
 
-def preload(script: Script) -> None:
-    """Import what the first lines of ``script`` import from libraries, so that all trials share it."""
-    for name in _imported(script):
-        with contextlib.suppress(BaseException):  # the script itself will meet the error
-            importlib.import_module(name)
-
-
 def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> as_main.Ended:
-    """Run ``script`` from its start, with ``hooks`` installed. ``asks_for_rank`` is called once, before the script reads
-    a variable that torchrun sets."""
+    """Run ``script`` from its start, with ``hooks`` installed. ``asks_for_rank`` is called once, before a variable is
+    read that torchrun sets."""
     os.environ.update(script.variables)
     if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
@@ -112,9 +104,9 @@ def _before_rank_is_known(then: Callable[[], object]) -> None:
 
 
 def before_forks_are_unsafe(then: Callable[[], object]) -> None:
-    """Call ``then`` once, before the first thread or context of a device is started."""
+    """Call ``then`` once, before the first thread or context of a device is started, or memory is shared."""
     device = getattr(torch, devices.found().type, None)
-    starts = [(threading.Thread, "start"), (device, "_lazy_init")]
+    starts = [(threading.Thread, "start"), (device, "_lazy_init"), (multiprocessing.heap.Arena, "__init__")]
     _once_before([(owner, name) for owner, name in starts if hasattr(owner, name)], then)
 
 
@@ -135,28 +127,6 @@ def _once_before(
         return call
 
     undo += [replace(owner, name, first) for owner, name in methods]
-
-
-def _imported(script: Script) -> Iterator[str]:
-    """Yield libraries that ``script`` imports before anything else: what it does may matter to later imports."""
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        for node in ast.parse(script.path.read_bytes()).body:
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module] if node.module and not node.level else []
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                continue  # the docstring
-            else:
-                return
-            yield from (name for name in names if name != "__future__" and not _is_own(script, name))
-
-
-def _is_own(script: Script, name: str) -> bool:
-    """Return True if a module is beside the script: it may do anything when it is imported."""
-    top = name.partition(".")[0]
-    folders = (script.path.parent, os.getcwd())
-    return any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in ("", ".py"))
 
 
 class ProbeRun(Listener):

@@ -85,7 +85,7 @@ class TrainingLoop(MeasuredLoop):
 
 
 def run_rank(
-    request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None, rank: int
+    request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | Path, rank: int
 ) -> int:
     """Do the ``request`` on this rank and send its report; returns the exit code."""
     faulthandler.enable()
@@ -96,8 +96,8 @@ def run_rank(
             _put_back_threads(request.spec.settings)
         if isinstance(task, LoadedScript):
             return task.try_out(request.spec, tuner)
-        if task is None:
-            task = load(Path(request.task))
+        if isinstance(task, Path):
+            task = load(task)
         if request.spec.describe:
             _describe(task, request.spec.seed, connection)
         else:

@@ -159,23 +159,12 @@ class RunningTrial:
         return not self.ended
 
     def turn(self, seconds: float, settings: Settings | None = None) -> Outcome | None:
-        """Measure one block of about ``seconds`` of this resident trial, paused before and after.
-
-        Args:
-            seconds: of the block.
-            settings: to change to before, in a live trial.
-
-        Returns:
-            What the block showed; None if the trial ended.
-        """
+        """Measure one block of about ``seconds`` of this resident trial, paused before and after; a live one changes to
+        ``settings`` before. Return what the block showed; None if the trial ended."""
         return self._asked("block", seconds=seconds, settings=None if settings is None else settings.as_dict())
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome | None:
-        """Compare first steps inside this live trial.
-
-        Returns:
-            `Compared`, or how it failed; None if the trial ended.
-        """
+        """Compare first steps inside this live trial. Return `Compared`, or how it failed; None if the trial ended."""
         return self._asked("compare", settings=settings.as_dict(), reference=reference.as_dict())
 
     def _asked(self, request: str, **content: Any) -> Outcome | None:
@@ -429,11 +418,9 @@ class Runner:
         trial = RunningTrial(server, timeouts)
         trial.begin(
             TrialRequest(
-                task=str(self.setup.task),
                 folder=str(self.setup.paths.trial(self.started)),
                 spec=spec,
                 binding=self.setup.binding(spec.settings).text,
-                script=server.script,
                 facts=server.facts,
             )
         )
