@@ -42,12 +42,8 @@ def as_launched(facts: TaskFacts, ranks: Sequence[RankEvidence]) -> TaskFacts:
 
 
 def why_not_shared(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | None:
-    """Return why ``ranks`` do not train together as one process does ``alone``; None if they do.
-
-    Args:
-        alone: the script as one process.
-        ranks: all ranks of the same script, whose loaders were given their share of the batch.
-    """
+    """Return why all ``ranks`` of a script, whose loaders were given their share of the batch, do not train together as
+    one process does ``alone``; None if they do."""
     found = _apart(ranks) or _other_work(alone, ranks) or _other_steps(alone, ranks)
     return None if found is None else STARTED + found
 
