@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|compile|bound|isolation|reading [--pairs 10]
+    python docs/measure.py proof|batch|compile|bound|isolation|reading [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -42,8 +42,6 @@ from tests.doubles.proven_profile import profile
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"
-THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-"""Appended to a task file, this makes a fork unsafe, so that every trial starts as a fresh process."""
 PATIENT = Timeouts(starting=300.0, compiling=300.0, stepping=300.0)
 SETTINGS = Settings(threads=os.cpu_count() or 1, interop_threads=1, batch_size=32)
 
@@ -55,22 +53,6 @@ def runner(task: Path) -> Iterator[Runner]:
     with Runner(TrialSetup(task, paths, lambda _allocator: environment, Path.cwd())) as running:
         running.warm()
         yield running
-
-
-def start(pairs: int) -> None:
-    """Decision 001: from the request for a trial to the end of its first step, forked and as a fresh process."""
-    spec = TrialSpec(settings=SETTINGS, min_seconds=0.0, max_seconds=0.1)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        threaded = Path(folder) / TASK.name
-        threaded.write_text(TASK.read_text() + THREAD)
-        runners = {"fork": stack.enter_context(runner(TASK)), "fresh": stack.enter_context(runner(threaded))}
-        taken: dict[str, list[float]] = {name: [] for name in runners}
-        for _ in range(pairs):
-            for name in random.sample(sorted(runners), 2):
-                end = runners[name].run(spec, PATIENT)
-                assert bool(end.no_fork_reason) == (name == "fresh"), end
-                taken[name].append(end.start_seconds)
-    report("s to the first step", taken, "fresh", "fork")
 
 
 def batch(pairs: int) -> None:
@@ -242,7 +224,6 @@ def reading(pairs: int) -> None:
 
 
 FIGURES = {
-    "start": start,
     "proof": proof,
     "batch": batch,
     "compile": compiled,

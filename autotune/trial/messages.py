@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from autotune.knobs.allocator import GLIBC_RAISES_TO
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.measurement import Measurement
-from autotune.trial.target import Script
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
@@ -84,21 +83,15 @@ class TrialRequest:
     """The request to the launcher of a trial.
 
     Attributes:
-        task: the task file.
         folder: the trial's own.
-        origin: the user's working folder, which ``folder`` mirrors.
         spec: the trial.
         binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
-        script: an unmodified one; None for a task.
-        facts: of the script.
+        facts: of an unmodified script; None for a task.
     """
 
-    task: str
     folder: str
-    origin: str
     spec: TrialSpec
     binding: str = ""
-    script: Script | None = None
     facts: TaskFacts | None = None
 
 
@@ -228,7 +221,7 @@ class UnixConnection:
         """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
         data = json.dumps(message, default=os.fspath).encode()
         if len(data) > MAX_MESSAGE:
-            with _nameless_file() as file:
+            with tempfile.TemporaryFile() as file:
                 file.write(data)
                 file.flush()
                 self.send({IN_FILE: True}, (*fds, file.fileno()))
@@ -255,19 +248,8 @@ class UnixConnection:
         self.socket.close()
 
 
-def _nameless_file() -> IO[bytes]:
-    """Return a file that is gone with its last descriptor; in memory if the system can."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("message"), "w+b")
-    return tempfile.TemporaryFile()
-
-
 class Resume(BaseException):
-    """Unwinds to the script, which goes on as a trial.
-
-    Attributes:
-        listener: `autotune.scripts.hooks.Listener` of the trial.
-    """
+    """Unwinds to the script, which goes on as a trial, observed by a `autotune.scripts.hooks.Listener`."""
 
     def __init__(self, listener: Any) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ import psutil
 
 from autotune import linux
 
-BOOT = "import sys; sys.path[0] = sys.argv[1]; from autotune.trial.child.{} import main; main(sys.argv[2:])"
+BOOT = "import sys; sys.path[0] = sys.argv[1]; from autotune.trial.child.fork_server import main; main(sys.argv[2:])"
 """Starts in any working folder without adding that folder to the module path."""
 ROOT = str(Path(__file__).resolve().parents[2])
 PR_SET_PDEATHSIG = 1
@@ -33,14 +33,9 @@ LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
 """True if the kernel lists a process's children: a walk down takes 0.1 ms. Else all processes are looked through."""
 
 
-def child_command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that calls ``main`` of a ``module`` of `autotune.trial.child`.
-
-    Args:
-        module: ``fork_server`` or ``launcher``.
-        arguments: of ``main``.
-    """
-    return [sys.executable, "-c", BOOT.format(module), ROOT, *arguments]
+def child_command(*arguments: str) -> list[str]:
+    """Return the command line that calls ``main`` of `autotune.trial.child.fork_server`."""
+    return [sys.executable, "-c", BOOT, ROOT, *arguments]
 
 
 def _prctl(option: int, value: int) -> None:

@@ -326,11 +326,7 @@ def _may_train(node: ast.stmt, calls: tuple[type[ast.stmt], ...]) -> bool:
 
 
 def _module_file(name: str) -> Path:
-    """Return the file of module ``name``, found without importing anything.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the file of module ``name``, found without importing anything. Raise `UsageError` if there is none."""
     parts = name.split(".")
     for folder in (Path.cwd(), *map(Path, filter(None, sys.path))):
         for candidate in (folder.joinpath(*parts, "__main__.py"), folder.joinpath(*parts).with_suffix(".py")):

@@ -109,13 +109,7 @@ def read(path: Path) -> Recording:
 
 
 class Recorder:
-    """Records the first steps of a trial while it makes them.
-
-    Args:
-        optimizers: returns those that are trained with.
-        buffers: returns the model's.
-        loader: returns the one that is trained on; None if it is not known.
-    """
+    """Records the first steps of a trial while it makes them, with what is trained by then."""
 
     def __init__(
         self,
@@ -311,14 +305,8 @@ def differences(
     """Return ``(what, how)`` for all in which ``ours``, made with ``settings``, differs from the reference.
 
     Batches, their order and random numbers are equal, or they differ. What is computed may differ as far as the user's
-    own settings do if they make the same steps again.
-
-    Args:
-        theirs: recorded with the ``reference`` settings.
-        ours: recorded with ``settings``.
-        reference: the user's settings.
-        settings: the trial's.
-        repeats: recorded with the ``reference`` settings, too.
+    own settings do if they make the same steps again: ``theirs`` and ``repeats`` were recorded with those, the
+    ``reference``.
     """
     changed = set(settings.difference(reference))
     keeps = {BY_NAME[name].keeps for name in changed}

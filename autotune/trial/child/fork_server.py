@@ -1,10 +1,10 @@
 """The server that starts trials: imports torch and the user's code once, then forks one launcher per trial.
 
-Forking is safe only while this process has one thread and no CUDA context. That is checked before every fork; if it
-does not hold, trials start as new processes instead, and report why. The fork server is also the guard: it is
-the subreaper of everything below it and ends all of it when the tuner goes away, however that happens.
-
-A task file is imported and its dataset built. A script is run once, up to where it trains (see `probe_run`).
+A task file is imported and its dataset built, a script is run up to where it trains (see `probe_run`), in a child: what
+comes before is done once for all trials. Forking is safe only while a process has one thread and no CUDA context. If
+that does not hold there, trials are forked from this process, load the user's code themselves, and report why. The fork
+server is also the guard: it is the subreaper of everything below it and ends all of it when the tuner goes away,
+however that happens.
 
 Requests: load, start, kill, exit. Replies: loaded, started, exited.
 """
@@ -19,7 +19,6 @@ import random
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -42,12 +41,11 @@ from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
-from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script
 
 CLEAN_SECONDS = 2.0
-VANISHED = "the script's process ended by os._exit({}) before it trained"
-KILLED = "the script's process was killed by {} before it trained"
+VANISHED = "its process ended by os._exit({}) before it trained"
+KILLED = "its process was killed by {} before it trained"
 
 
 class ForkServer:
@@ -55,70 +53,50 @@ class ForkServer:
 
     def __init__(self, connection: UnixConnection) -> None:
         self.connection = connection
-        self.task: LoadedTask | LoadedScript | None = None
+        self.task: LoadedTask | LoadedScript | Path = Path()
+        """The user's code as far as it is loaded: of a task file that forbids forks, its path."""
         self.scratch = Path()
         self.trials: dict[int, Path] = {}
         """Folders of the living trials, by their launcher's pid."""
-        self.no_fork_reason: str | None = None
         self.spared: frozenset[int] = frozenset()
         """What the user's module started on import belongs to it, as in training: it is not a leftover of a trial."""
 
     def load(self, request: dict[str, Any]) -> None:
-        """Load the user's code as far as possible, and report if forking is safe."""
-        self.scratch = Path(request["scratch"])
-        if request["script"] is not None:
-            task.warm_lazy_imports()
-            script = ScriptForkServer(self, decoded(Script, request["script"]))
-            if request["facts"] is None:
-                script.load()
-            else:
-                script.serve_several(decoded(TaskFacts, request["facts"]))
+        """Load the user's code as far as possible, and report if it can be forked there."""
+        self.scratch, self.task = Path(request["scratch"]), Path(request["task"])
+        task.warm_lazy_imports()
+        if request["script"] is None:
+            Loading(self).load_task(self.task, request["seed"])
             return
-        error = None
-        try:
-            self.task = task.load(Path(request["task"]))
-            self.task.build_dataset(request["seed"])
-        except BaseException as failure:
-            error = asdict(error_report(failure))
-        self.loaded(error, why_not_fork())
+        script = ScriptLoading(self, decoded(Script, request["script"]))
+        if request["facts"] is None:
+            script.load()
+        else:
+            script.serve_several(decoded(TaskFacts, request["facts"]))
 
     def loaded(self, error: Any = None, no_fork_reason: str | None = None) -> None:
         """Report that trials can start, with what is known of a script, or why not."""
         self.spared = frozenset(process_tree.descendants(os.getpid()))
-        self.no_fork_reason = no_fork_reason
         facts = None
         if isinstance(self.task, LoadedScript):
-            gaps = self.task.isolation.gaps if self.task.isolation is not None else ()
-            warnings = (*self.task.facts.warnings, *gaps)
+            warnings = (*self.task.facts.warnings, *self.task.isolation.gaps)
             facts = asdict(replace(self.task.facts, warnings=warnings, ranked=self.task.script.ranked))
         self._reply("loaded", error=error, no_fork_reason=no_fork_reason, facts=facts)
 
     def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial. Its launcher is connected to the tuner by descriptor ``fd``."""
-        self.no_fork_reason = self.no_fork_reason or why_not_fork()
-        pid = self._spawn(request, fd) if self.no_fork_reason else self._fork(request, fd)
-        os.close(fd)
-        self.trials[pid] = Path(request.folder)
-        self._reply("started", pid=pid, no_fork_reason=self.no_fork_reason)
+        if pid := os.fork():
+            os.close(fd)
+            self.trials[pid] = Path(request.folder)
+            self._reply("started", pid=pid)
+            return
+        with launcher.exit_on_error():
+            self.connection.close()
+            _handle_signals_as_usual()
+            os._exit(launcher.Launcher(request, UnixConnection.from_fd(fd), self.task).run())
 
     def _reply(self, what: str, **content: Any) -> None:
         self.connection.send({"reply": what, **content})
-
-    def _fork(self, request: TrialRequest, fd: int) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        with launcher.exit_on_error():
-            self.connection.close()
-            signal.set_wakeup_fd(-1)
-            for signum in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(signum, signal.SIG_DFL)
-            os._exit(launcher.Launcher(request, UnixConnection.from_fd(fd), self.task).run())
-        raise AssertionError  # not reached
-
-    def _spawn(self, request: TrialRequest, fd: int) -> int:
-        command = child_command("launcher", str(fd), json.dumps(asdict(request), default=os.fspath))
-        return subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL).pid
 
     def collect(self) -> None:
         """Reap ended children. After a launcher's end nothing of its trial stays."""
@@ -176,23 +154,95 @@ class ForkServer:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-class ScriptForkServer:
-    """Brings a script to its fork point, and has ``server`` start trials there.
+def _handle_signals_as_usual() -> None:
+    """Undo what `ForkServer.serve` and `main` have done, in a forked child."""
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
 
-    Args:
-        server: starts the trials.
-        script: the user's.
+
+class Loading:
+    """Has a child load the user's code. The process that can serve trials then answers the tuner: one below this one,
+    which this one guards; or this one, whose trials load the code themselves. So no process is forked that has threads
+    or a context of a device.
     """
 
+    def __init__(self, server: ForkServer) -> None:
+        self.server = server
+        self._news = -1
+
+    def load_task(self, path: Path, seed: int) -> None:
+        """Import a task file and build its dataset."""
+        message = self._first_message(partial(self._load_task, path, seed))
+        if "serves" in message:
+            self._guard()
+        self.server.loaded(**message)
+
+    def _load_task(self, path: Path, seed: int) -> None:
+        try:
+            loaded = task.load(path)
+            loaded.build_dataset(seed)
+        except BaseException as failure:
+            self._send({"error": asdict(error_report(failure))})
+        else:
+            if reason := why_not_fork():
+                self._send({"no_fork_reason": reason})
+            else:
+                self._serve_here(loaded)
+        leave()
+
+    def _first_message(self, run: Callable[[], None]) -> dict[str, Any]:
+        """Fork a child that does ``run`` as any script, and does not return. Return its first message, or how it ended
+        without one."""
+        news, self._news = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(news)
+            _handle_signals_as_usual()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            faulthandler.register(signal.SIGUSR1, all_threads=False)  # asks for its stack
+            run()
+        os.close(self._news)
+        with open(news, "rb") as pipe:
+            line = pipe.readline()
+        found: dict[str, Any] = json.loads(line) if line else {"error": asdict(_vanished(child))}
+        return found
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        os.write(self._news, json.dumps(message).encode() + b"\n")
+
+    def _serve_here(self, loaded: LoadedTask | LoadedScript) -> None:
+        """Start trials in this process until the tuner is gone."""
+        self._send({"serves": True})
+        os.close(self._news)
+        process_tree.become_subreaper()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.server.task = loaded
+        self.server.loaded()
+        with contextlib.suppress(OSError):  # the tuner is gone
+            self.server.serve()
+        self.server.shut_down()
+        leave()
+
+    def _guard(self) -> None:
+        """Wait until the process that serves, and with it everything below, has ended."""
+        self.server.connection.close()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+        sys.exit()
+
+
+class ScriptLoading(Loading):
+    """Brings the user's ``script`` to its fork point, and has ``server`` start trials there."""
+
     def __init__(self, server: ForkServer, script: Script) -> None:
-        self.server, self.script = server, script
-        self.hooks = Hooks()
-        self._news: int = -1
-        self._isolation: Isolation | None = None
+        super().__init__(server)
+        self.script, self.hooks = script, Hooks()
+        self._isolation: Isolation
 
     def load(self) -> None:
-        """Run the script in a child. The process that can serve trials then answers the tuner: one at the fork point,
-        which this one guards; or this one, whose trials run the script from its start.
+        """Run the script up to its fork point; if it has none, its trials run it from its start.
 
         A script that ends because it misses what torchrun sets is started again, as torchrun starts one process."""
         message = self._first_message(self._run)
@@ -206,25 +256,6 @@ class ScriptForkServer:
         else:
             self._isolate()
             self._serve_from_start(decoded(TaskFacts, message))
-
-    def _first_message(self, run: Callable[[], None]) -> dict[str, Any]:
-        """Fork a child that does ``run`` as any script, and does not return. Return its first message, or how it ended
-        without one."""
-        news, self._news = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(news)
-            signal.set_wakeup_fd(-1)
-            for signum in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(signum, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            faulthandler.register(signal.SIGUSR1, all_threads=False)  # asks for its stack
-            run()
-        os.close(self._news)
-        with open(news, "rb") as pipe:
-            line = pipe.readline()
-        found: dict[str, Any] = json.loads(line) if line else {"error": asdict(_vanished(child))}
-        return found
 
     def _run(self) -> None:
         """Run the script, in a child of the fork server or in one of a probe run."""
@@ -241,41 +272,19 @@ class ScriptForkServer:
     def _serve(self, facts: TaskFacts, skip: int) -> None:
         """Start trials at the present place of the script, ``skip`` loaders before its training loader. Return only in
         trials, which the hooks report to."""
-        self._send({"serves": True})
-        os.close(self._news)
         handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)}
-        server = self.server
-        process_tree.become_subreaper()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        server.task = LoadedScript(self.script, facts, skip, self._isolation, self.hooks, random.getstate())
-        server.loaded()
         try:
-            with contextlib.suppress(OSError):  # the tuner is gone
-                server.serve()
+            self._serve_here(LoadedScript(self.script, facts, skip, self._isolation, self.hooks, random.getstate()))
         except Resume as resume:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
             self.hooks.listener = resume.listener
             self.hooks.ignore_calls()
-            return
-        server.shut_down()
-        leave()
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        os.write(self._news, json.dumps(message).encode() + b"\n")
-
-    def _guard(self) -> None:
-        """Wait until the process at the fork point, and with it everything below, has ended."""
-        self.server.connection.close()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.wait()
-        sys.exit()
 
     def serve_several(self, facts: TaskFacts) -> None:
         """Serve trials of several processes from where the script first reads its rank; else from its start."""
         self._isolate()
-        if self._isolation is not None and "serves" in self._first_message(partial(self._run_to_rank, facts)):
+        if "serves" in self._first_message(partial(self._run_to_rank, facts)):
             self._guard()
         self._serve_from_start(facts)
 
@@ -283,7 +292,7 @@ class ScriptForkServer:
         """Run the script until it reads its rank, and serve trials there; leave if it cannot be forked, or ends."""
 
         def serve() -> None:
-            if why_not_fork() or probe_run.own_processes():
+            if why_not_fork():
                 leave()
             self._serve(facts, facts.skip)
 
@@ -292,21 +301,17 @@ class ScriptForkServer:
         leave(self.hooks.listener.script_ended(ended))
 
     def _isolate(self) -> None:
-        """Isolate all that follows from the user's files, in a process below this one; not if forks are unsafe: each
-        trial isolates itself then."""
-        if why_not_fork() is None:
-            if os.fork():
-                self._guard()
-            process_tree.become_subreaper()
-            scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
-            self._isolation = isolate(scratch, network=self.script.network)
+        """Isolate all that follows from the user's files, in a process below this one."""
+        if os.fork():
+            self._guard()
+        process_tree.become_subreaper()
+        scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
+        self._isolation = isolate(scratch, network=self.script.network)
 
     def _serve_from_start(self, facts: TaskFacts) -> None:
-        """Serve trials that run the script from its start, as far as possible with its imports done."""
-        if self._isolation is not None:
-            probe_run.preload(self.script)
+        """Serve trials that run the script from its start."""
         self.server.task = LoadedScript(self.script, facts, facts.skip, self._isolation)
-        self.server.loaded(no_fork_reason=why_not_fork())
+        self.server.loaded()
 
 
 class _Leaves(Listener):
@@ -318,7 +323,7 @@ class _Leaves(Listener):
 
 
 def _vanished(child: int) -> TrialReport:
-    """Return the report of how the script's process ended, which has sent nothing."""
+    """Return the report of how a process ended that has sent nothing."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     text = KILLED.format(signal.Signals(-code).name) if code < 0 else VANISHED.format(code)
     return TrialReport(error=text, error_type="")

@@ -1,16 +1,13 @@
 """The first process of a trial: leads its process group, starts the ranks, and ends with the first of them that fails.
 
 One rank trains in the session of the shell, as the user's own process does. Several have a session each, as torchrun
-and mpiexec start them, and report it: the tuner pauses a trial by its process groups. The launcher imports no torch
-itself: forked from the fork server it has it already, started as a new process it leaves that to the ranks.
+and mpiexec start them, and report it: the tuner pauses a trial by its process groups.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
 import socket
 import tempfile
 import threading
@@ -18,22 +15,18 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from autotune.decoding import decoded
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import VARIABLE, bind_by_plan
 from autotune.scripts.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
+from autotune.trial.child.rank import run_rank
+from autotune.trial.child.script_trial import LoadedScript
+from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.redirected import mirror
 from autotune.trial.messages import Resume, TrialRequest, UnixConnection
 from autotune.trial.paths import mark
-
-if TYPE_CHECKING:
-    from autotune.trial.child.script_trial import LoadedScript
-    from autotune.trial.child.task import LoadedTask
-
 
 DYING_SECONDS = 0.2
 """A process that is killed loses its connections a moment before it has ended."""
@@ -100,14 +93,14 @@ class Launcher:
     Args:
         request: the trial.
         connection: to the tuner.
-        loaded: the task or script as the fork server has loaded it; None in a new process.
+        loaded: the task or script, see `ForkServer.task`.
 
     Attributes:
         ranks: {pid: number} of those that have not ended.
     """
 
     def __init__(
-        self, request: TrialRequest, connection: UnixConnection, loaded: LoadedTask | LoadedScript | None
+        self, request: TrialRequest, connection: UnixConnection, loaded: LoadedTask | LoadedScript | Path
     ) -> None:
         self.request, self.connection, self.loaded = request, connection, loaded
         self.folder, self.world = Path(request.folder), request.spec.settings.processes
@@ -120,15 +113,17 @@ class Launcher:
         process_tree.lead_group()
         process_tree.die_with_parent()
         process_tree.prefer_as_oom_victim()
-        if self.request.script is None:
-            mirror(Path(self.request.origin), self.folder)
+        script = self.loaded if isinstance(self.loaded, LoadedScript) else None
+        if script is None:
+            mirror(Path.cwd(), self.folder)
             os.chdir(self.folder)
         else:
-            self._enter_script()
+            script.facts = self.request.facts or script.facts  # those that the tuner has of it now
+            script.isolation.nest(self.folder)
         shm.mark_names(self.folder)  # its shared memory and temporary files are its own
         os.environ["TMPDIR"] = str(self.folder)
         tempfile.tempdir = None
-        if self.world > 1 or (self.request.script is not None and self.request.script.ranked):
+        if self.world > 1 or (script is not None and script.script.ranked):
             self._port = torchrun.free_port()
         backend = self.request.spec.settings.backend if self.world > 1 else None
         if backend is not None and BACKENDS[backend].launcher == MPIEXEC:
@@ -138,18 +133,6 @@ class Launcher:
         if self._manager is not None:
             self._manager.serve()
         return self._wait()
-
-    def _enter_script(self) -> None:
-        """Load the script in a new process, and isolate it, with the facts that the tuner has of it now."""
-        from autotune.trial.child.script_trial import LoadedScript  # imports torch
-
-        script, facts = self.request.script, self.request.facts
-        assert script is not None
-        assert facts is not None
-        if not isinstance(self.loaded, LoadedScript):
-            self.loaded = LoadedScript(script, facts, facts.skip)
-        self.loaded.facts = facts
-        self.loaded.enter(self.folder)
 
     def _fork_rank(self, rank: int) -> None:
         """Start ``rank``."""
@@ -171,8 +154,6 @@ class Launcher:
             bind_by_plan()  # before any library starts threads; the session reads back if that worked
             if self._manager is not None:
                 os.environ.update(self._manager.environment(rank))
-            from autotune.trial.child.rank import run_rank  # imports torch
-
             code = run_rank(self.request, self.connection, self.loaded, rank)
             as_main.flush()
             os._exit(code)
@@ -217,10 +198,3 @@ def exit_on_error() -> Iterator[None]:
         traceback.print_exc()
         as_main.flush()
         os._exit(1)
-
-
-def main(arguments: list[str]) -> None:
-    """Start as a launcher that is a new process: descriptor and request as JSON."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    fd, request = arguments
-    os._exit(Launcher(decoded(TrialRequest, json.loads(request)), UnixConnection.from_fd(int(fd)), None).run())

@@ -320,11 +320,7 @@ def recording(loop: MeasuredLoop) -> Steps[TrialReport]:
 
 
 class StepRecorder:
-    """Records the batches and steps of one rank, to find if several ranks share the work of one.
-
-    Args:
-        loop: of a script that begins to train.
-    """
+    """Records the first batches and steps of one rank, to find if several ranks share the work of one."""
 
     def __init__(self, loop: MeasuredLoop) -> None:
         self._loop, self._reads = loop, fingerprints.of_loader(loop.loader)

@@ -4,20 +4,18 @@ The script runs in a process of its own. If it may begin to train now, it is for
 child goes on as the probe run. If the probe run trains, the parent serves trials. If it comes to the next such place
 without having trained, the parent ends and the probe run takes over. So whatever comes before training is done once.
 
-Just before the first thing that forbids forks (a thread, a CUDA context) a copy is kept, too. It serves if the script
-cannot be forked where it trains. Not before a process: its queues were made by then, and copies would share them.
+Just before the first thing that forbids forks (a thread, a CUDA context, shared memory) a copy is kept, too. It serves
+if the script cannot be forked where it trains. Not before a process: its queues were made by then, and copies would
+share them.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import dataclasses
-import importlib
 import json
+import multiprocessing.heap
 import os
 import random
-import resource
 import sys
 import threading
 import time
@@ -61,12 +59,11 @@ NO_VARIABLE = (
     "int() argument must be a string, a bytes-like object or a real number, not 'None",
 )
 """Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
-BUSY_SECONDS = 0.5
 SHARED, SEMAPHORE = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"), "/dev/shm/sem."
 """Where `multiprocessing.Value` and ``share_memory()`` are mapped, and the locks beside them."""
 NO_TRAINING = (
     "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
-    " torch.nn was called in training, in this process"
+    " torch.nn was called in training, in this process. Training in processes of its own cannot be tuned yet"
 )
 FEW_STEPS = (
     "the script came to its end after {} training step(s), and a trial takes more: let it train for longer while it is"
@@ -76,7 +73,6 @@ OWN_PROCESSES = (
     "the script trains in processes of its own (torch.multiprocessing), which cannot be tuned yet: let torchrun start"
     " them"
 )
-MAYBE_OWN_PROCESSES = " (it started processes of its own; training in those cannot be tuned yet)"
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
@@ -86,21 +82,9 @@ def needs_torchrun(error: BaseException | None) -> bool:
     return isinstance(error, TypeError | ValueError) and any(text in str(error) for text in NO_VARIABLE)
 
 
-def preload(script: Script) -> None:
-    """Import what the first lines of ``script`` import from libraries, so that all trials share it."""
-    for name in _imported(script):
-        with contextlib.suppress(BaseException):  # the script itself will meet the error
-            importlib.import_module(name)
-
-
 def run(script: Script, hooks: Hooks, asks_for_rank: Callable[[], object] | None = None) -> as_main.Ended:
-    """Run ``script`` from its start, with ``hooks`` installed.
-
-    Args:
-        script: the user's.
-        hooks: report what the script trains with.
-        asks_for_rank: called once, before the script first reads a variable that torchrun sets.
-    """
+    """Run ``script`` from its start, with ``hooks`` installed. ``asks_for_rank`` is called once, before a variable is
+    read that torchrun sets."""
     os.environ.update(script.variables)
     if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
@@ -120,9 +104,9 @@ def _before_rank_is_known(then: Callable[[], object]) -> None:
 
 
 def before_forks_are_unsafe(then: Callable[[], object]) -> None:
-    """Call ``then`` once, before the first thread or context of a device is started."""
+    """Call ``then`` once, before the first thread or context of a device is started, or memory is shared."""
     device = getattr(torch, devices.found().type, None)
-    starts = [(threading.Thread, "start"), (device, "_lazy_init")]
+    starts = [(threading.Thread, "start"), (device, "_lazy_init"), (multiprocessing.heap.Arena, "__init__")]
     _once_before([(owner, name) for owner, name in starts if hasattr(owner, name)], then)
 
 
@@ -143,28 +127,6 @@ def _once_before(
         return call
 
     undo += [replace(owner, name, first) for owner, name in methods]
-
-
-def _imported(script: Script) -> Iterator[str]:
-    """Yield libraries that ``script`` imports before anything else: what it does may matter to later imports."""
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        for node in ast.parse(script.path.read_bytes()).body:
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module] if node.module and not node.level else []
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                continue  # the docstring
-            else:
-                return
-            yield from (name for name in names if name != "__future__" and not _is_own(script, name))
-
-
-def _is_own(script: Script, name: str) -> bool:
-    """Return True if a module is beside the script: it may do anything when it is imported."""
-    top = name.partition(".")[0]
-    folders = (script.path.parent, os.getcwd())
-    return any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in ("", ".py"))
 
 
 class ProbeRun(Listener):
@@ -277,17 +239,12 @@ class ProbeRun(Listener):
     def script_ended(self, ended: as_main.Ended) -> int:
         """Report why the script has no fork point: it failed, or came to its end before it had trained enough."""
         as_main.flush()
-        report = TrialReport(error=self._why_not_trained(), error_type="")
+        steps = self._all_steps or self._all_backwards
+        report = TrialReport(error=FEW_STEPS.format(steps) if steps else NO_TRAINING, error_type="")
         if ended.failure is not None:
             report = error_report(ended.failure)
         self._send({"error": asdict(report), "needs_torchrun": needs_torchrun(ended.error)})
         return 1
-
-    def _why_not_trained(self) -> str:
-        if steps := self._all_steps or self._all_backwards:
-            return FEW_STEPS.format(steps)
-        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        return NO_TRAINING + (MAYBE_OWN_PROCESSES if children > BUSY_SECONDS else "")
 
     def _is_trial_from_here(self) -> bool:
         """Fork at this place if possible. Return True in a trial, and False in the probe run."""
@@ -297,7 +254,7 @@ class ProbeRun(Listener):
         if self._verdict is not None:
             os.close(self._verdict)
             self._verdict = None
-        self.no_fork_reason = why_not_fork(self._begun_at) or own_processes()
+        self.no_fork_reason = why_not_fork(self._begun_at)
         if self.no_fork_reason is not None:
             return False
         self._verdict = self._stop_here()
@@ -306,7 +263,7 @@ class ProbeRun(Listener):
     def keep_copy(self) -> None:
         """Keep a copy of this process before the script does something that forbids forks, if none does by now."""
         self._begun_at = _users_place()
-        if os.getpid() == self._process and why_not_fork() is None and own_processes() is None:
+        if os.getpid() == self._process and why_not_fork() is None:
             self._kept = self._stop_here()
 
     def _stop_here(self) -> int | None:
@@ -388,6 +345,8 @@ def why_not_fork(place: str = "") -> str | None:
         return "the task imports mpi4py, which has started MPI"
     if (device := devices.found()).has_context():
         return f"{device.type.upper()} is started before training{place}"
+    if children := active_children():  # loader workers answer one process only
+        return f"the script runs {len(children)} process(es) of its own by then"
     return _shared_memory()
 
 
@@ -397,9 +356,3 @@ def _shared_memory() -> str | None:
     paths = (line.split(None, 5)[-1] for line in maps.splitlines() if " rw-s " in line)
     shared = any(path.startswith(SHARED) and not path.startswith(SEMAPHORE) for path in paths)
     return "the script holds shared memory, which trials would change for each other" if shared else None
-
-
-def own_processes() -> str | None:
-    """Return why the processes of the script forbid a fork: loader workers answer one process only."""
-    count = len(active_children())
-    return f"the script runs {count} process(es) of its own by then" if count else None

@@ -23,14 +23,7 @@ from autotune.trial.target import THREAD_VARIABLES, stated_threads
 
 
 class TrainingLoop(MeasuredLoop):
-    """One rank's model, optimizer and loader.
-
-    Args:
-        task: the loaded task file.
-        session: the runtime with the trial's settings applied.
-        spec: the trial.
-        tuner: gets signs of life, and what was measured.
-    """
+    """One rank's model, optimizer and loader, of a task file."""
 
     def __init__(self, task: LoadedTask, session: Session, spec: TrialSpec, tuner: Tuner) -> None:
         super().__init__(session, spec, tuner)
@@ -92,7 +85,7 @@ class TrainingLoop(MeasuredLoop):
 
 
 def run_rank(
-    request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None, rank: int
+    request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | Path, rank: int
 ) -> int:
     """Do the ``request`` on this rank and send its report; returns the exit code."""
     faulthandler.enable()
@@ -103,8 +96,8 @@ def run_rank(
             _put_back_threads(request.spec.settings)
         if isinstance(task, LoadedScript):
             return task.try_out(request.spec, tuner)
-        if task is None:
-            task = load(Path(request.task))
+        if isinstance(task, Path):
+            task = load(task)
         if request.spec.describe:
             _describe(task, request.spec.seed, connection)
         else:

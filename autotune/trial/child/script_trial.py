@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -36,7 +35,7 @@ from autotune.trial.child.measuring import trying
 from autotune.trial.child.probe_run import is_training, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.task import batch_length
-from autotune.trial.isolation.isolate import Isolation, isolate
+from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.messages import Resume, ScriptOver, TrialReport, TrialSpec, error_report
 from autotune.trial.target import Script
 
@@ -53,8 +52,7 @@ class LoadedScript:
         script: the user's.
         facts: of it, as the tuner has them.
         skip: how many loaders it will iterate before the training loader.
-        isolation: of this process, which keeps the script from the user's files; None if each trial
-            isolates itself, as a new process.
+        isolation: of this process, which keeps the script from the user's files.
         hooks: of this process.
         numbers: state of Python's random numbers at the fork point: a fork seeds them anew. None if every trial
             runs the script from its start.
@@ -63,16 +61,9 @@ class LoadedScript:
     script: Script
     facts: TaskFacts
     skip: int
-    isolation: Isolation | None = None
+    isolation: Isolation
     hooks: Hooks = field(default_factory=Hooks)
     numbers: tuple[Any, ...] | None = None
-
-    def enter(self, folder: Path) -> None:
-        """Isolate a trial from the user's files, and from other trials. Its ``folder`` is in the study's scratch."""
-        if self.isolation is not None:
-            self.isolation.nest(folder)
-        else:
-            isolate(folder.parent, network=self.script.network)
 
     def try_out(self, spec: TrialSpec, tuner: Tuner) -> int:
         """Train, and measure or record; returns the exit code of a script that came to its end before the trial did.
@@ -101,12 +92,6 @@ class ScriptLoop(MeasuredLoop, Listener):
 
     A step is one of an optimizer, with all batches that were read for it. Epochs end as they do in the script; what it
     does between them, and passes over the training loader in which no optimizer steps, are other work.
-
-    Args:
-        loaded: the script, and hooks that report nothing of what the measuring does itself.
-        spec: the trial.
-        tuner: gets what was measured.
-        applied: the trial's settings.
 
     Attributes:
         loader: the latest that the script trains on; None before training begins.

@@ -98,13 +98,8 @@ class LoadedTask:
         return optimizer
 
     def build_loader(self, batch_size: int, seed: int, *, workers: bool = True) -> DataLoader[Any]:
-        """Return a plain loader of the global batch, shuffled by the process's random numbers.
-
-        Args:
-            batch_size: the global one.
-            seed: of the dataset.
-            workers: with those that the user has today: the runtime changes their number, or reports why not.
-        """
+        """Return a plain loader of the global batch, shuffled by the process's random numbers. ``workers``: with those
+        that the user has today; the runtime changes their number, or reports why not."""
         dataset, current = self.build_dataset(seed), self.current() if workers else {}
         count = current.get("num_workers") or 0
         return DataLoader(
@@ -148,7 +143,6 @@ class LoadedTask:
 
 def load(path: Path) -> LoadedTask:
     """Import a task file as ``python FILE`` would see it: its own folder first on the module path."""
-    warm_lazy_imports()
     sys.path[0] = str(path.parent)
     root = str(Path(__file__).resolve().parents[3])
     if root not in sys.path:

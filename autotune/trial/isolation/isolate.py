@@ -37,12 +37,10 @@ class Isolation:
 
     Attributes:
         way: name of the way taken.
-        why_not: why not the better one; empty if it was.
         gaps: what is not kept inside. No names of this machine are in there.
     """
 
     way: str
-    why_not: str
     gaps: tuple[str, ...]
     _nest: Nest = field(repr=False)
     _own_network: bool = field(repr=False)
@@ -75,11 +73,10 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
         network: True if other machines may be reached.
     """
     ThreadpoolController()  # finds by path what is loaded, and keeps it: paths lead elsewhere afterwards
-    scratch, origin, why_not = scratch.resolve(), Path.cwd(), ""
+    scratch, origin = scratch.resolve(), Path.cwd()
     try:
         way, entered = overlays.NAME, overlays.enter(scratch, origin, default_bytes())
-    except OSError as error:
-        why_not = f"{overlays.NAME}: {error.strerror or error}"
+    except OSError:
         way, entered = redirected.NAME, redirected.enter(scratch, origin)
     nest, gaps = entered
     os.environ.update(adapters.variables(scratch / "trackers", network=network))
@@ -93,15 +90,11 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
             os.environ.update(_proxies())
             redirected.forbid_network()
-    return Isolation(way, why_not, gaps, nest, own_network)
+    return Isolation(way, gaps, nest, own_network)
 
 
 def _leave_network() -> None:
-    """Leave all networks but a loopback of this process and its children.
-
-    Raises:
-        OSError: that is not permitted.
-    """
+    """Leave all networks but a loopback of this process and its children. Raise `OSError` if that is not permitted."""
     linux.call("unshare", NEW_NETWORK)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
@@ -123,10 +116,7 @@ def _reopen_files(name_of: Callable[[str], str | None]) -> None:
     """Open regular files of the script again, by their names and at their positions.
 
     The first trial would move a position for the next; and writes through a descriptor of the fork server go to its
-    file.
-
-    Args:
-        name_of: the name that a file has now, from the name that it had; None leaves it alone.
+    file. ``name_of`` returns the name that a file has now, from the one that it had; None leaves it alone.
     """
     for fd in map(int, os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()):
         with contextlib.suppress(OSError):

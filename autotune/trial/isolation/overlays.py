@@ -215,11 +215,7 @@ class Overlays:
         return upper
 
     def _show(self, point: str, *, read_only: bool) -> None:
-        """Show what is seen there, as it is.
-
-        Raises:
-            OSError: that is not permitted, and the script might write there.
-        """
+        """Show what is seen there, as it is. Raise `OSError` if that is refused, and the script might write there."""
         try:
             _mount(self.seen + point, point, None, BIND | RECURSIVE)
             if read_only:

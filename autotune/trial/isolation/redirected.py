@@ -245,11 +245,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def _forbid_by_landlock(outside: tuple[str, ...]) -> None:
     """Let this process and its children change files only in the folders ``outside`` from now on, and gain no
-    privileges.
-
-    Raises:
-        OSError: this kernel cannot.
-    """
+    privileges. Raise `OSError` if this kernel cannot."""
     version = linux.call("landlock_create_ruleset", None, 0, VERSION_ONLY)
     writes = WRITE_FILE | REMOVE_AND_MAKE | sum(right for since, right in SINCE.items() if version >= since)
     attributes = struct.pack("Q", writes)

@@ -169,7 +169,8 @@ class ForkServerProcess:
     def __init__(self, setup: TrialSetup, settings: Settings, loop: EventLoop) -> None:
         self.setup, self.loop = setup, loop
         self.gone = False
-        self._no_fork_reason: str | None = None
+        self.no_fork_reason: str | None = None
+        """Why trials load the user's code themselves; None if they are forked behind it."""
         self.script: Script | None = None
         self.facts: TaskFacts | None = None
         self.on_exit: dict[int, Callable[[int], None]] = {}
@@ -180,7 +181,7 @@ class ForkServerProcess:
         os.set_blocking(self.log_fd, False)
         try:
             self.process = subprocess.Popen(
-                child_command("fork_server", str(theirs.fileno())),
+                child_command(str(theirs.fileno())),
                 env=dict(setup.environment(settings)),
                 cwd=setup.origin,
                 stdin=subprocess.DEVNULL,
@@ -196,11 +197,6 @@ class ForkServerProcess:
         loop.add(self.connection.fileno(), self._read_message)
         loop.add(self.log_fd, self._read_log)
 
-    @property
-    def no_fork_reason(self) -> str | None:
-        """Return why it starts trials as new processes, or runs their script from its start; None if it forks them."""
-        return self._no_fork_reason or (self.facts.no_fork_reason if self.facts is not None else None)
-
     def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
         """Send a request; if the fork server is gone, no reply comes."""
         with contextlib.suppress(OSError):
@@ -210,11 +206,7 @@ class ForkServerProcess:
         """Return the reply to a request; None if the fork server is gone or silent for ``seconds``."""
         self.send(request, fds, **content)
         self.loop.wait_until(lambda: bool(self._replies) or self.gone, seconds)
-        if not self._replies:
-            return None
-        reply = self._replies.popleft()
-        self._no_fork_reason = reply["no_fork_reason"]
-        return reply
+        return self._replies.popleft() if self._replies else None
 
     def load(self, script: Script | None, facts: TaskFacts | None, deadline: float) -> None:
         """Load the task, or bring the ``script`` to its training.
@@ -248,8 +240,10 @@ class ForkServerProcess:
             raise self._silent(seconds, in_budget=seconds == most)
         if reply["error"] is not None:
             raise self._failed(decoded(TrialReport, reply["error"]))
+        self.no_fork_reason = reply["no_fork_reason"]
         if script is not None:
             self.facts = decoded(TaskFacts, reply["facts"])
+            self.no_fork_reason = self.facts.no_fork_reason
             self.script = replace(script, ranked=self.facts.ranked)
 
     def _silent(self, seconds: float, *, in_budget: bool) -> Exception:
@@ -273,7 +267,7 @@ class ForkServerProcess:
             why = explain(kind, error.error or "", network=self.script.network, limit=default_bytes())
             lines += [why] if why else []
         printed = self.tail() if kind == "SystemExit" else ""  # its traceback does not show why
-        return UserCodeError("\n".join(lines), printed or error.traceback)
+        return UserCodeError("\n".join(lines), printed or error.traceback or self.tail())
 
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""

@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Block
@@ -18,6 +19,7 @@ from autotune.stats.outcome import Completed, Outcome
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import RunningTrial
 
+Found = TypeVar("Found")
 BLOCK_SECONDS = 0.2
 BLOCKS = 3
 """Of a visit."""
@@ -76,12 +78,7 @@ class LiveTrials:
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome:
         """Compare the first steps of ``settings`` with those of ``reference`` in the running training."""
-        trial = self._own_training()
-        outcome = trial.compare(settings, reference) or self._ended(trial)
-        if trial.is_over:  # as in a visit
-            trial = self._own_training()
-            outcome = trial.compare(settings, reference) or self._ended(trial)
-        return outcome
+        return self._in_training(lambda trial: trial.compare(settings, reference) or self._ended(trial))
 
     def close(self) -> None:
         """End the training, if it runs."""
@@ -91,7 +88,7 @@ class LiveTrials:
 
     def _visit_own(self) -> Visit | Outcome:
         """Visit the user's settings, in a new training if none runs."""
-        visit = self._visit_running(self._own)
+        visit = self._in_training(lambda trial: self._visit(trial, self._own))
         if self._level is None and isinstance(visit, Visit):
             self._level = statistics.fmean(visit.log_rates)
         return visit
@@ -100,22 +97,19 @@ class LiveTrials:
         """Visit other settings: in the running training if they need no other start."""
         self._latest = None
         if settings.start_part == self._own.start_part:
-            return self._visit_running(settings, deadline)
+            return self._in_training(lambda trial: self._visit(trial, settings, deadline))
         with self._start(settings) as trial:
             return self._visit(trial, settings, deadline)
 
-    def _visit_running(self, settings: Settings, deadline: float = math.inf) -> Visit | Outcome:
-        """Visit the running training; another one if it comes to its own end meanwhile, which no settings are to blame
-        for."""
-        trial = self._own_training()
-        visit = self._visit(trial, settings, deadline)
-        return self._visit(self._own_training(), settings, deadline) if trial.is_over else visit
-
-    def _own_training(self) -> RunningTrial:
-        """Return the running training, a new one if there is none."""
-        if self._trial is None:
-            self._trial = self._start(self._own)
-        return self._trial
+    def _in_training(self, work: Callable[[RunningTrial], Found]) -> Found:
+        """Do ``work`` in the running training, a new one if there is none. Do it in another one if that comes to its
+        own end meanwhile, which no settings are to blame for."""
+        for _ in range(2):
+            trial = self._trial = self._trial or self._start(self._own)
+            found = work(trial)
+            if not trial.is_over:
+                break
+        return found
 
     def _ended(self, trial: RunningTrial) -> Outcome:
         """Return how ``trial`` ended."""

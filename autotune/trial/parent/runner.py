@@ -66,10 +66,6 @@ class Timeouts:
 class RunningTrial:
     """A trial until nothing of it is left. Made by `Runner.start`; the end of a ``with`` block ends it.
 
-    Args:
-        server: starts it.
-        timeouts: of the trial.
-
     Attributes:
         events: messages that wait: facts of the task, evidence of ranks, or signs of a resident trial.
         end: what is known of its processes; complete after the ``with`` block.
@@ -163,23 +159,12 @@ class RunningTrial:
         return not self.ended
 
     def turn(self, seconds: float, settings: Settings | None = None) -> Outcome | None:
-        """Measure one block of about ``seconds`` of this resident trial, paused before and after.
-
-        Args:
-            seconds: of the block.
-            settings: to change to before, in a live trial.
-
-        Returns:
-            What the block showed; None if the trial ended.
-        """
+        """Measure one block of about ``seconds`` of this resident trial, paused before and after; a live one changes to
+        ``settings`` before. Return what the block showed; None if the trial ended."""
         return self._asked("block", seconds=seconds, settings=None if settings is None else settings.as_dict())
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome | None:
-        """Compare first steps inside this live trial.
-
-        Returns:
-            `Compared`, or how it failed; None if the trial ended.
-        """
+        """Compare first steps inside this live trial. Return `Compared`, or how it failed; None if the trial ended."""
         return self._asked("compare", settings=settings.as_dict(), reference=reference.as_dict())
 
     def _asked(self, request: str, **content: Any) -> Outcome | None:
@@ -252,11 +237,7 @@ class RunningTrial:
 
 
 class Runner:
-    """Starts trials of one task file or script. The end of a ``with`` block ends all that it has started.
-
-    Args:
-        setup: what all of them share.
-    """
+    """Starts trials of one task file or script. The end of a ``with`` block ends all that it has started."""
 
     def __init__(self, setup: TrialSetup) -> None:
         self.setup = setup
@@ -302,12 +283,8 @@ class Runner:
         return None if server is None else server.no_fork_reason
 
     def _server(self, settings: Settings, deadline: float) -> ForkServerProcess:
-        """Return the fork server for trials with ``settings``, started and loaded by the ``deadline`` if need be.
-
-        Raises:
-            UserCodeError: the task could not be imported or its dataset not built.
-            NothingUsable: not by the ``deadline``.
-        """
+        """Return the fork server for trials with ``settings``, started and loaded by the ``deadline`` if need be; see
+        `ForkServerProcess.load` for what it may raise."""
         several = settings.processes > 1 and self._script is not None
         facts = self._server(PLAIN, deadline).facts if several else None
         server = self._servers.get((settings.inherited, several))
@@ -369,11 +346,8 @@ class Runner:
         return facts
 
     def _describe_launched(self, facts: TaskFacts, script: Script) -> TaskFacts:
-        """Return the facts of a ``script`` that the user starts by a launch line, of its number of processes.
-
-        Raises:
-            UserCodeError: it failed as so many processes.
-        """
+        """Return the facts of a ``script`` that the user starts by a launch line, of its number of processes. Raise
+        `UserCodeError` if it failed as so many."""
         own = {} if script.threads is None or os.environ.get("OMP_NUM_THREADS") else {"threads": script.threads}
         facts = replace(facts, current={**own, **facts.current})
         if script.processes == 1:
@@ -395,12 +369,8 @@ class Runner:
         return PATIENCE * self.script_seconds
 
     def _record_ranks(self, facts: TaskFacts, ranks: int) -> Recorded:
-        """Run the script as so many ranks until all have shown how they train, or it hangs.
-
-        Args:
-            facts: of the script as one process.
-            ranks: as many as its launch line starts, whose loaders have their share already; else they share its batch.
-        """
+        """Run the script as so many ranks until all have shown how they train, or it hangs. If its launch line starts
+        as many, their loaders have their share already; else they share the batch of one process, as in ``facts``."""
         patience, batch = max(USUAL_PATIENCE, self.patience), facts.current["batch_size"]
         launched = self.setup.script is not None and self.setup.script.processes == ranks
         settings = Settings(processes=ranks, batch_size=batch if launched else batch // ranks)
@@ -437,12 +407,7 @@ class Runner:
         return TrialEnd(code=1, timed_out=late, log=words, seconds=time.monotonic() - asked)
 
     def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
-        """Have a fork server start a trial, and return at once.
-
-        Args:
-            spec: of the trial.
-            timeouts: of the trial.
-        """
+        """Have a fork server start a trial, and return at once."""
         deadline = self.deadline
         if self.script_seconds:  # a script was started before: it need not take much longer now
             deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
@@ -453,12 +418,9 @@ class Runner:
         trial = RunningTrial(server, timeouts)
         trial.begin(
             TrialRequest(
-                task=str(self.setup.task),
                 folder=str(self.setup.paths.trial(self.started)),
-                origin=str(self.setup.origin),
                 spec=spec,
                 binding=self.setup.binding(spec.settings).text,
-                script=server.script,
                 facts=server.facts,
             )
         )

@@ -42,12 +42,8 @@ def as_launched(facts: TaskFacts, ranks: Sequence[RankEvidence]) -> TaskFacts:
 
 
 def why_not_shared(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | None:
-    """Return why ``ranks`` do not train together as one process does ``alone``; None if they do.
-
-    Args:
-        alone: the script as one process.
-        ranks: all ranks of the same script, whose loaders were given their share of the batch.
-    """
+    """Return why all ``ranks`` of a script, whose loaders were given their share of the batch, do not train together as
+    one process does ``alone``; None if they do."""
     found = _apart(ranks) or _other_work(alone, ranks) or _other_steps(alone, ranks)
     return None if found is None else STARTED + found
 
@@ -115,12 +111,8 @@ def _difference(rank: RankEvidence, alone: RankEvidence) -> str:
 
 
 def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
-    """Return ``facts`` with the reason why several processes are not offered, after a trial with one and one with two.
-
-    Args:
-        facts: of the script as one process.
-        record: runs it as so many processes.
-    """
+    """Return ``facts`` with the reason why several processes are not offered, after a trial with one and one with two:
+    ``record`` runs the script as so many."""
     alone = record(1)
     if isinstance(alone, TrialEnd):
         return replace(facts, why_not_several=f"as one process: {_reason(alone)}")

@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.errors import NothingUsable, UserCodeError
@@ -93,37 +93,25 @@ class TrialBench:
         except (UserCodeError, NothingUsable) as error:
             return judge(self.runner.not_started(error, asked))
 
+    def _spec(self, settings: Settings, **more: Any) -> TrialSpec:
+        """Return a trial of ``settings`` beside the baseline, with ``more`` of its fields."""
+        own: dict[str, Any] = {"seed": self.seed, "own": self.baseline, "mmap_threshold": self.mmap_threshold}
+        return TrialSpec(settings=settings, **(own | more))
+
     def _resident(self, settings: Settings, without: Without = Without.NOTHING) -> TrialSpec:
-        return TrialSpec(
-            settings=settings,
-            seed=self.seed,
-            own=self.baseline,
-            resident=True,
-            live=self.is_live,
-            warmup_seconds=RESIDENT_WARMUP,
-            without=without,
-            mmap_threshold=self.mmap_threshold,
-        )
+        live = self.is_live
+        return self._spec(settings, resident=True, live=live, warmup_seconds=RESIDENT_WARMUP, without=without)
 
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         if self.is_live:
             outcome = self._judged(lambda: self._live.measure(settings, deadline))
-            if settings == self.baseline:
-                self.remember(outcome)
-            return outcome
-        spec = TrialSpec(
-            settings=settings,
-            seed=self.seed,
-            own=self.baseline,
-            give_up_below=give_up_below,
-            mmap_threshold=self.mmap_threshold,
-        )
-        end = self.runner.run(spec, replace(self._timeouts(settings), deadline=deadline))
-        outcome = judge(end)
+        else:
+            spec = self._spec(settings, give_up_below=give_up_below)
+            outcome = judge(self.runner.run(spec, replace(self._timeouts(settings), deadline=deadline)))
         if settings == self.baseline:
             self.remember(outcome)
         same_batch = settings.global_batch == self.baseline.global_batch
-        return check_losses(outcome, settings, self.reference, same_batch=same_batch)
+        return outcome if self.is_live else check_losses(outcome, settings, self.reference, same_batch=same_batch)
 
     def _timeouts(self, settings: Settings, silence: float = 0.0) -> Timeouts:
         """Return the timeouts of a trial whose steps may show no sign of life for so many seconds of ``silence``.
@@ -136,25 +124,22 @@ class TrialBench:
         return replace(self.timeouts, starting=starting, stepping=stepping, deadline=self.runner.deadline)
 
     def compare(self, settings: Settings) -> Outcome:
-        """Compare the first steps of ``settings`` with those of the baseline at the same global batch.
-
-        Returns:
-            `Compared`, or how the trial failed.
-        """
+        """Return `Compared` of the first steps of ``settings`` and of the baseline at the same global batch, or how the
+        trial failed."""
         path = self.runner.setup.paths.first_steps(settings.global_batch)
         reference = self.baseline.but(batch_size=-(-settings.global_batch // self.baseline.processes))
         if self.is_live and settings.start_part == self.baseline.start_part:
             return self._judged(lambda: self._live.compare(settings, reference))
         known = path.exists() or settings == reference
         for each in (settings,) if known else (reference, settings):
-            spec = TrialSpec(settings=each, seed=self.seed, own=reference, first_steps=str(path))
+            spec = self._spec(each, own=reference, first_steps=str(path))
             outcome = judge(self.runner.run(spec, self._timeouts(each, COMPARING_SECONDS)))
             if not isinstance(outcome, Compared):
                 break
         return outcome
 
     def inspect(
-        self, settings: Settings, function: str, seconds: float, *, mmap_threshold: int | None = None
+        self, settings: Settings, function: str, seconds: float, **more: Any
     ) -> tuple[Outcome, Mapping[str, Any]]:
         """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
@@ -162,16 +147,10 @@ class TrialBench:
             settings: of the trial.
             function: see `TrialSpec.inspect`.
             seconds: that it should take, once the trial is warm.
-            mmap_threshold: see `TrialSpec`; this bench's if None.
+            more: other fields of `TrialSpec`.
         """
-        spec = TrialSpec(
-            settings=settings,
-            seed=self.seed,
-            inspect=function,
-            max_seconds=seconds,
-            warmup_seconds=RESIDENT_WARMUP,
-            mmap_threshold=self.mmap_threshold if mmap_threshold is None else mmap_threshold,
-        )
+        warmup = RESIDENT_WARMUP
+        spec = self._spec(settings, inspect=function, max_seconds=seconds, warmup_seconds=warmup, **more)
         end = self.runner.run(spec, self._timeouts(settings, INSPECTION_SECONDS))
         return judge(end), (end.report.inspection if end.report is not None else None) or {}
 
@@ -179,12 +158,8 @@ class TrialBench:
     def start_replicate(
         self, candidates: Mapping[str, Settings], without: Mapping[str, Without] | None = None
     ) -> Iterator[RunningReplicate]:
-        """Start all ``candidates`` in new processes in random order, warm and paused. Live ones share one.
-
-        Args:
-            candidates: settings by name.
-            without: the part of the step that a candidate leaves out, by its name.
-        """
+        """Start all ``candidates`` in new processes in random order, warm and paused. Live ones share one. ``without``
+        names the part of the step that a candidate leaves out."""
         self._live.close()
         shared: dict[Any, RunningTrial] = {}
         with contextlib.ExitStack() as running:
@@ -206,38 +181,31 @@ class TrialBench:
             self._cpu_wait = replicate.cpu_wait
 
 
+@dataclass
 class RunningReplicate:
     """Resident trials that take blocks in turn.
 
-    Args:
+    Attributes:
         candidates: settings by name.
         trial_of: returns the trial of a candidate: a live one may serve several.
         turns: decides their order.
-        cpu_wait: see the attribute.
-        live: the trials change to the settings of a candidate.
-
-    Attributes:
-        neighbours: processors that other processes kept busy during the last round, on average.
         cpu_wait: largest CPU wait share of a candidate during the last round; before the first, as the caller gave it.
+        live: the trials change to the settings of a candidate.
+        neighbours: processors that other processes kept busy during the last round, on average.
         ended: trials that are over, by their candidates.
     """
 
-    def __init__(
-        self,
-        candidates: Mapping[str, Settings],
-        trial_of: Callable[[str], RunningTrial],
-        turns: random.Random,
-        cpu_wait: float = 0.0,
-        *,
-        live: bool = False,
-    ) -> None:
-        self.neighbours, self.cpu_wait = 0.0, cpu_wait
-        self._candidates, self._trial_of, self._random, self._live = candidates, trial_of, turns, live
-        self.ended: dict[str, RunningTrial] = {}
+    candidates: Mapping[str, Settings]
+    trial_of: Callable[[str], RunningTrial]
+    turns: random.Random
+    cpu_wait: float = 0.0
+    live: bool = False
+    neighbours: float = 0.0
+    ended: dict[str, RunningTrial] = field(default_factory=dict)
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A candidate that ended is left out."""
-        order = self._random.sample(list(self._candidates), len(self._candidates))
+        order = self.turns.sample(list(self.candidates), len(self.candidates))
         taken = {name: self._block(name, seconds) for name in order}
         blocks = {name: block for name, block in taken.items() if block is not None}
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
@@ -253,10 +221,10 @@ class RunningReplicate:
 
         Not if the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
-        trial, settings = self._trial_of(name), self._candidates[name] if self._live else None
+        trial, settings = self.trial_of(name), self.candidates[name] if self.live else None
         block = trial.block(seconds, settings)
-        if trial.is_over and self._live:
-            trial = self._trial_of(name)
+        if trial.is_over and self.live:
+            trial = self.trial_of(name)
             block = trial.block(seconds, settings)
         if block is not None and block.disturbed and self.cpu_wait <= LASTING:
             block = trial.block(seconds, settings)

@@ -440,7 +440,6 @@ CORPUS = (
     plain("wants_input", added(LOADER, "input('Overwrite the old run? [y/n]')"), why_not="asks for input", daily=True),
     plain("missing_dataset", added(LOADER, "open('data/train.csv')"), why_not="train.csv"),
     plain("wants_network", added(LOADER, DOWNLOAD), why_not="--allow-network", daily=True),
-    plain("wants_cuda", ("64, 2))\n", "64, 2)).cuda()\n"), why_not="CUDA"),
     torchrun("torchrun_style", processes=True, daily=True),
     torchrun("ddp_shares_batch", ("batch_size=32", "batch_size=32 // world"), processes=True),
     torchrun("ddp_scales_rate", ("lr=1e-3", "lr=1e-3 * world"), apart="lr 0.002, not 0.001", daily=True),

@@ -6,7 +6,6 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-import torch
 
 from autotune.errors import UserCodeError
 from autotune.knobs.task_facts import TaskFacts
@@ -22,8 +21,6 @@ def check(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """Tune as far as a first trial of ``script`` and compare what is found with its row."""
     if script.needs and importlib.util.find_spec(script.needs) is None:
         pytest.skip(f"{script.needs} is not installed: pip install -c constraints.txt -e '.[frameworks]'")
-    if script.name == "wants_cuda" and torch.cuda.is_available():
-        pytest.skip("this machine has what the script wants")
     own = folder / "project"
     own.mkdir()
     with running(script.name, own, monkeypatch) as runner:

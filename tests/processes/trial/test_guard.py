@@ -19,19 +19,14 @@ TOKEN = {token!r}
 (inside / "link").symlink_to(outside / "notes.txt")
 """
 FORBIDDEN = [
-    "os.open(outside / 'new', os.O_CREAT)",
     "open(outside / 'notes.txt', 'r+b')",
     "os.rename(outside / 'notes.txt', inside / 'file')",
     "os.replace(inside / 'own', outside / 'notes.txt')",
     "os.makedirs(outside / 'a' / 'b')",
-    "os.rmdir(outside / '.cache')",
-    "shutil.rmtree(outside / 'project')",
-    "shutil.copy(inside / 'own', outside / 'new')",
     "shutil.move(outside / 'notes.txt', inside / 'moved')",
     "os.symlink('x', outside / 'new')",
     "os.link(inside / 'own', outside / 'new')",
     "os.truncate(outside / 'notes.txt', 0)",
-    "os.chmod(outside / 'notes.txt', 0o600)",
     "os.utime(outside / 'notes.txt')",
     "open(inside / 'link', 'w')",
     "os.truncate(inside / 'link', 0)",

@@ -369,19 +369,18 @@ def test_a_step_is_one_of_the_optimizer(tmp_path: Path, monkeypatch: pytest.Monk
         assert all(block.items == 8 * block.steps for block in blocks)
 
 
-@pytest.mark.parametrize("shares", ["multiprocessing.Value('i', 0)", "torch.zeros(1).share_memory_()"])
-def test_memory_that_trials_would_share_forbids_forks(
+SHARES = {"multiprocessing.Value('i', 0)": True, "torch.zeros(1).share_memory_()": True, "None": False}
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_memory_that_trials_would_share_forbids_forks_and_a_lock_does_not(
     shares: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = f"import multiprocessing, torch\nlock, counter = multiprocessing.Lock(), {shares}\n"
     with running(script + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        assert "shared memory" in (runner.describe(steps=False).no_fork_reason or "")
-
-
-def test_locks_forbid_no_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import multiprocessing\nlock = multiprocessing.Lock()\n"
-    with running(script + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        assert runner.describe(steps=False).no_fork_reason is None
+        found, own = bench(runner)
+        assert ("shared memory" in str(runner.no_fork_reason)) == SHARES[shares]
+        assert found.measure(own, 0.0, runner.deadline).measured
 
 
 def test_what_takes_the_place_of_steps_counts_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytes
 def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its imports are done before trials are forked, and trials run it from its start."""
+    """A copy of its process from before the thread starts trials."""
     packages, home = tmp_path / "packages", tmp_path / "home"
     packages.mkdir()
     home.mkdir()

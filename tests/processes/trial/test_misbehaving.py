@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 SHORT = {"min_seconds": 0.05, "max_seconds": 0.15, "warmup_seconds": 0.1}
 PATIENT = Timeouts(starting=120.0, stepping=120.0)
 """For what ends by itself: no test depends on how fast the machine is."""
-IN_A_STEP = ("hangs", "spins", "ignores_signals", "stops_itself", "rank_1_hangs")
+IN_A_STEP = ("hangs", "ignores_signals", "stops_itself", "rank_1_hangs")
 TIMEOUTS = {
     "worker_hangs": Timeouts(starting=2.0, stepping=2.0),
     **dict.fromkeys(IN_A_STEP, Timeouts(starting=120.0, stepping=2.0)),
@@ -44,15 +44,11 @@ CASES = [
     ("raises", ONE, Crashed, "ValueError: expected 3 channels, got 4"),
     ("allocates_too_much", ONE, OutOfMemory, "allocate"),
     ("model_raises", ONE, Crashed, "NameError: name 'Resnet'"),
-    ("model_is_none", ONE, Crashed, "build_model() must return a torch.nn.Module, got NoneType"),
     ("segv", ONE, Crashed, "SIGSEGV"),
     ("sigbus", ONE, OutOfMemory, "/dev/shm"),
     ("sigkill", ONE, Crashed, "SIGKILL from outside"),
-    ("sys_exit_0", ONE, Crashed, "sys.exit(0)"),
     ("os_exit_0", ONE, Crashed, "exit code 0"),
-    ("keyboard_interrupt", ONE, Crashed, "KeyboardInterrupt"),
     ("hangs", ONE, TimedOut, "stepping"),
-    ("spins", ONE, TimedOut, "stepping"),
     ("ignores_signals", ONE, TimedOut, "stepping"),
     ("stops_itself", ONE, TimedOut, "stepping"),
     ("asks_input", ONE, Crashed, "EOFError"),
@@ -66,7 +62,6 @@ CASES = [
     ("writes_checkpoint", ONE, Completed, ""),
     ("nan", ONE, WrongNumbers, "NaN"),
     ("float_loss", ONE, Crashed, "must return a scalar Tensor, got float"),
-    ("detached_loss", ONE, Crashed, "does not require grad"),
     ("empty_dataset", ONE, Crashed, "ValueError"),
     ("worker_raises", WORKERS, Crashed, "KeyError"),
     ("worker_segv", WORKERS, Crashed, "worker"),
@@ -128,8 +123,7 @@ def test_every_fault_is_classified_and_leaves_nothing(
     assert type(outcome) is kind, outcome
     assert words in outcome.reason
     check_details(how, outcome, end)
-    server = runner.warm().process.pid
-    assert process_tree.descendants(os.getpid()) - others - {server} == set()
+    assert process_tree.descendants(os.getpid()) - others == set()
     assert shared_memory() <= memory
     assert listing(folder) == files
     assert [path.name for path in runner.setup.paths.root.iterdir() if path.name.startswith("t")] == []
@@ -197,4 +191,4 @@ def test_residents_take_turns(runner: Runner, folder: Path, candidates: tuple[Se
         for _ in range(2):
             blocks = [trial.block(0.1) for trial in trials]
             assert all(block is not None and block.steps >= 1 for block in blocks)
-    assert process_tree.descendants(os.getpid()) - others - {runner.warm().process.pid} == set()
+    assert process_tree.descendants(os.getpid()) - others == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable
 
@@ -18,7 +19,10 @@ def thread() -> None:
     started.join()
 
 
-@pytest.mark.parametrize("start", [thread, lambda: torch.cuda._lazy_init()], ids=["thread", "CUDA"])
+STARTS = {"thread": thread, "CUDA": lambda: torch.cuda._lazy_init(), "memory": lambda: multiprocessing.Value("i", 0)}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_what_forbids_forks_is_seen_once_and_before(start: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with a GPU, whose context nothing starts here."""
     contexts: list[str] = []

@@ -25,6 +25,12 @@ FAULTS = {
         True,
     ),
     "model": (MLP.replace("nn.Linear(64, 10)", "Linear(64, 10)"), "NameError", "name 'Linear' is not defined", True),
+    "no model": (
+        MLP.replace("return nn.Sequential(", "nn.Sequential("),
+        "",
+        "build_model() must return a torch.nn.Module, got NoneType",
+        False,
+    ),
     "no dataset": (
         MLP.replace("return TensorDataset", "TensorDataset"),
         "",
