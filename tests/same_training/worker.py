@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from autotune.knobs import compile as compiling
-from tests.same_training import mends, outcome
+from tests.same_training import outcome
 from tests.same_training.case import Case, parsed
 from tests.same_training.outcome import Line
 from tests.same_training.record import Record
@@ -35,12 +35,7 @@ MEET_WITHIN = timedelta(seconds=40)
 
 
 def main(folder: Path, port: int, first: int, step: int) -> None:
-    """Run the cases, without the mend that the environment names."""
-    with mends.taken_back(os.environ.get(mends.VARIABLE)):
-        _run_all(folder, port, first, step)
-
-
-def _run_all(folder: Path, port: int, first: int, step: int) -> None:
+    """Run the cases."""
     warnings.simplefilter("ignore")
     compiling.BACKEND = "eager"  # the compiler's own arithmetic is PyTorch's affair, and slow
     torch.set_num_threads(1)
