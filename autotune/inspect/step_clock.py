@@ -2,12 +2,11 @@
 
 Both run in a trial of their own. The clock reads the time when a part begins and ends: at the loader's batch, the
 outermost call of a trained model, the backward pass, gradient sync and the optimizer's step. What lies between
-is the user's own code. A sampling thread records which function that is.
+is the user's own code, but for the loss: that counts with the passes. A sampling thread records which function that is.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import functools
 import os
@@ -20,7 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -34,8 +33,6 @@ Counted = contextlib.AbstractContextManager[None]
 NOTHING = contextlib.nullcontext()
 LOOK_SECONDS = 0.002
 SCRIPT = "<module>"
-HOST_CALLS = ((builtins, "print"), *((Tensor, name) for name in ("item", "tolist", "numpy")))
-"""Between the model's call and the backward pass the user's code computes the loss. These calls do not."""
 
 
 class StepClock:
@@ -108,11 +105,6 @@ class StepClock:
             return self.within(Part.PASSES, Part.PASSES)
         return self.within(self._outside, self.part)
 
-    def host_call(self, *_: Any) -> Counted:
-        """Count a call that is the user's own code even between the model's call and the backward pass."""
-        between = self.part is Part.PASSES and not self._inside
-        return self.within(Part.LOOP, Part.PASSES) if between else NOTHING
-
     def updates(self, *_: Any) -> None:
         """Note that an optimizer's step begins. A closure's passes run inside."""
         self._outside = Part.UPDATE
@@ -143,7 +135,6 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
         (nn.Module, "__call__", clock.call),
         (torch.autograd, "backward", during(Part.PASSES)),
         (Optimizer, "zero_grad", during(Part.UPDATE)),
-        *((owner, name, clock.host_call) for owner, name in HOST_CALLS),
     ]
     if loop.session.sync is not None:
         timed_calls.append((loop.session.sync, "average", during(Part.GRADIENT_SYNC)))

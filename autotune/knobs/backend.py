@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, Word, offered, unless
 from autotune.probes.facts import Backend, Inventory
 
 MPIEXEC = "mpiexec"
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)

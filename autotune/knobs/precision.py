@@ -1,7 +1,6 @@
 """The precision of matrix products and convolutions: autocast, gradient scaling and PyTorch's switches of TF32.
 
-`Precision` is full precision and changes nothing; a variant overrides only what differs. The backward pass and gradient
-scaling of a session go through it.
+The backward pass and gradient scaling of a session go through its `Precision`.
 """
 
 from __future__ import annotations
@@ -63,108 +62,35 @@ def _precision_gain(settings: Chosen, context: Context) -> float:
 
 
 class Precision(Change):
-    """Full precision: nothing is changed."""
+    """Precision ``name`` on ``device``: autocast, and gradient scaling for float16.
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.skipped_steps = 0
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context that the forward pass runs in."""
-        return contextlib.nullcontext()
-
-    def on_model(self, model: nn.Module) -> Change | None:
-        """Let the model run in this precision."""
-        return None
-
-    def on_optimizer(self, optimizer: Optimizer) -> Change | None:
-        """Let ``optimizer.step`` act on gradients in their true size."""
-        return None
-
-    def backward(self, loss: Tensor, **options: Any) -> None:
-        """Run the backward pass of ``loss``, scaled if this precision needs it."""
-        loss.backward(**options)  # type: ignore[no-untyped-call]
-
-    def settle(self) -> None:
-        """Finish what the last step left open, so that `skipped_steps` is exact."""
-
-    def unscale(self, optimizers: Iterable[Optimizer]) -> None:
-        """Bring the gradients to their true size before they are looked at."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-
-
-class _Tf32(Precision):
-    """float32 storage, TF32 matrix products and convolutions (CUDA, capability 8.0).
-
-    PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
+    PyTorch's own `GradScaler` passes everything on if it is not enabled.
     """
-
-    def __init__(self, device: torch.device) -> None:
-        import torch
-
-        super().__init__(device)
-        restore = contextlib.ExitStack()
-        self.back = restore.close
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
-        own = _own_products()
-        if own is None:
-            restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
-            matmul.fp32_precision = "tf32"
-        else:
-            restore.callback(torch.set_float32_matmul_precision, own)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the old switch announces its successor, which came with 2.9
-                torch.set_float32_matmul_precision("high")
-        cudnn.allow_tf32 = True
-
-
-def _own_products() -> str | None:
-    """Return this process's precision of matrix products; None if PyTorch's new switches set it, one by one."""
-    import torch
-
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return None
-
-
-def asks_for_tf32() -> bool:
-    """Return True if this process multiplies in TF32 by switches of its own, old or new."""
-    import torch
-
-    own = _own_products()
-    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32") if own is None else own != "highest"
-
-
-class _Bf16(Precision):
-    """bfloat16 autocast; its range is that of float32, so there is nothing to scale."""
 
     _off: str | None = None
     """Why there is no autocast."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, name: str = "fp32") -> None:
         import torch
 
-        super().__init__(device)
-        self.dtype = torch.bfloat16
+        self.device, self.skipped_steps = device, 0
+        self.dtype: torch.dtype | None = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
         self._inside = 0
         """Contexts of this session that are open."""
+        self._stepped: set[Optimizer] = set()
+        self._unscaled: set[Optimizer] = set()
+        self._scaled = False
+        """True if gradients are scaled: a backward pass went through here since the last steps."""
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context that the forward pass runs in."""
+        return contextlib.nullcontext() if self.dtype is None or self._off else self._to_dtype()
 
     @contextlib.contextmanager
-    def autocast(self) -> Iterator[None]:
-        """Run what is inside in autocast to this precision's type."""
+    def _to_dtype(self) -> Iterator[None]:
         import torch
 
-        if self._off:
-            yield
-            return
         self._inside += 1
         try:
             with torch.autocast(self.device.type, dtype=self.dtype):
@@ -189,7 +115,7 @@ class _Bf16(Precision):
 
         from autotune.knobs.model_call import HALF, Layered, attributes_to_float32, compiled_by_user, to_float32
 
-        if self._off:
+        if self.dtype is None or self._off:
             return None
         if compiled_by_user(model):
             return Refused("the script compiles its model itself")
@@ -220,36 +146,23 @@ class _Bf16(Precision):
         """Return the reason if autocast stays off: PyTorch does so with a mere warning."""
         import torch
 
+        if self.dtype is None:
+            return None
         with self.autocast():
             on = torch.is_autocast_enabled(self.device.type)
             right = on and torch.get_autocast_dtype(self.device.type) is self.dtype
         return self._off or (None if right else "autocast stays off")
 
-
-class _Fp16(_Bf16):
-    """float16 autocast with gradient scaling, for accelerators."""
-
-    def __init__(self, device: torch.device) -> None:
-        import torch
-
-        super().__init__(device)
-        self.dtype = torch.float16
-        self.scaler = torch.amp.GradScaler(device.type)
-        self._stepped: set[Optimizer] = set()
-        self._unscaled: set[Optimizer] = set()
-        self._scaled = False
-        """True if gradients are scaled: a backward pass went through here since the last steps."""
-
     def backward(self, loss: Tensor, **options: Any) -> None:
-        """Run the backward pass of the scaled loss."""
+        """Run the backward pass of ``loss``, scaled if this precision needs it."""
         self.settle()
         self._scale_again()
-        self._scaled = True
+        self._scaled = self.scaler.is_enabled()
         self.scaler.scale(loss).backward(**options)  # type: ignore[no-untyped-call]
 
     def on_optimizer(self, optimizer: Optimizer) -> Change | None:
         """Put a step that the scaler skips if gradients are not finite in place of the instance's own."""
-        if self._off:
+        if not self.scaler.is_enabled():
             return None
         own, instance = optimizer.step, vars(optimizer)
         before = {name: value for name, value in instance.items() if name == "step"}
@@ -285,7 +198,6 @@ class _Fp16(_Bf16):
         import torch
 
         self.settle()
-        self.unscale(self._unscaled)
         self._off = "optimizer.step(closure) does not work with scaled gradients"
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=False)
 
@@ -312,16 +224,16 @@ class _Fp16(_Bf16):
         self._unscaled.clear()
 
     def unscale(self, optimizers: Iterable[Optimizer]) -> None:
-        """Unscale each optimizer's gradients once per step."""
+        """Bring each optimizer's gradients to their true size, once per step, before they are looked at."""
         for optimizer in optimizers:
-            if optimizer not in self._unscaled and not self._off and _has_gradients(optimizer):
+            if optimizer not in self._unscaled and self.scaler.is_enabled() and _has_gradients(optimizer):
                 self.scaler.unscale_(optimizer)
                 self._unscaled.add(optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scaler's state."""
+        """Return what a checkpoint needs: the scaler's state."""
         self.settle()
-        return {"scaler": self.scaler.state_dict()}
+        return {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the scaler; a state without one leaves it alone."""
@@ -329,16 +241,58 @@ class _Fp16(_Bf16):
             self.scaler.load_state_dict(state["scaler"])
 
 
+class _Tf32(Precision):
+    """float32 storage, TF32 matrix products and convolutions (CUDA, capability 8.0).
+
+    PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
+    """
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        import torch
+
+        super().__init__(device, name)
+        restore = contextlib.ExitStack()
+        self.back = restore.close
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        restore.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
+        own = _own_products()
+        if own is None:
+            restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
+            matmul.fp32_precision = "tf32"
+        else:
+            restore.callback(torch.set_float32_matmul_precision, own)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the old switch announces its successor, which came with 2.9
+                torch.set_float32_matmul_precision("high")
+        cudnn.allow_tf32 = True
+
+
+def _own_products() -> str | None:
+    """Return this process's precision of matrix products; None if PyTorch's new switches set it, one by one."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
+def asks_for_tf32() -> bool:
+    """Return True if this process multiplies in TF32 by switches of its own, old or new."""
+    import torch
+
+    own = _own_products()
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32") if own is None else own != "highest"
+
+
 def _has_gradients(optimizer: Optimizer) -> bool:
     return any(parameter.grad is not None for parameter in parameters_of(optimizer))
 
 
-PRECISIONS: dict[str, type[Precision]] = {"fp32": Precision, "tf32": _Tf32, "bf16": _Bf16, "fp16": _Fp16}
-
-
 def _start(value: str, training: Training) -> Change:
-    known = value in devices.of(training.device).precision_gain
-    return PRECISIONS[value](training.device) if known else Refused(WHY_NOT[value])
+    if value not in devices.of(training.device).precision_gain:
+        return Refused(WHY_NOT[value])
+    return (_Tf32 if value == "tf32" else Precision)(training.device, value)
 
 
 def of(training: Training) -> Precision:
@@ -358,10 +312,10 @@ PRECISION = Knob(
     name="precision",
     words="{}",
     level=AMP,
-    kind=Word(tuple(PRECISIONS)),
+    kind=Word(tuple(PLAIN)),
     neutral="fp32",
     applied="model",
-    choices=lambda context: {name: _why_not_faster(name, context.inventory, context.device) for name in PRECISIONS},
+    choices=lambda context: {name: _why_not_faster(name, context.inventory, context.device) for name in PLAIN},
     # never fp16 in place of bf16: it needs a scaler, which was not measured
     adapted=lambda value, inventory: "fp32" if _why_not_faster(value, inventory, inventory.device) else value,
     why={

@@ -5,11 +5,10 @@ Variables that the user set are kept and reported.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.backend import BACKENDS, LOOPBACK, MPIEXEC
 from autotune.knobs.binding import AffinityPlan, cpu_list
 from autotune.knobs.knob import Start, Variables
 from autotune.knobs.settings import KNOBS, Settings
@@ -33,7 +32,6 @@ JOB_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_")
 MPI_VARIABLES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_HOST_FILE")  # the command line names the machines
 MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
 """Variables of a surrounding job: a trial, or an mpiexec, that inherits them takes itself for one of its ranks."""
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def command(

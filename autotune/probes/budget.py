@@ -30,16 +30,13 @@ class ControlGroup:
         return system.read(posixpath.join(self.folder, name))
 
 
-def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBudget:
+def probe(system: System, cpu: Cpu) -> CpuBudget:
     """Return the smallest of online CPUs, affinity mask, cpuset and CPU quota (tightest of all ancestors), at least 1.
 
-    Args:
-        system: where to look.
-        cpu: the processors.
-        mask: the affinity mask to go by; this process's own if None.
+    ``cpu`` are the processors.
     """
     online = {logical.id for logical in cpu.logical}
-    allowed = online & (system.affinity() if mask is None else mask) or online  # the kernel keeps masks in cpusets
+    allowed = online & system.affinity() or online  # the kernel keeps masks in cpusets
     quota, _ = _tightest(system)
     threads = max(1, min(len(allowed), math.floor(quota) if quota is not None else len(allowed)))
     usable = [logical for logical in cpu.logical if logical.id in allowed]

@@ -38,9 +38,12 @@ class System:
     prefix = ""
     """Put in front of every absolute path; a recorded machine lives under a folder."""
 
-    def __init__(self, deadline: float = math.inf) -> None:
-        """Take this process's environment. Commands end by ``deadline`` on the monotonic clock."""
-        self.deadline = deadline
+    allowed: frozenset[int] = frozenset()
+
+    def __init__(self, deadline: float = math.inf, allowed: Iterable[int] = ()) -> None:
+        """Take this process's environment. Commands end by ``deadline`` on the monotonic clock. ``allowed`` are the
+        CPUs to go by, of a process that is bound to some of them; those that this process may use if there are none."""
+        self.deadline, self.allowed = deadline, frozenset(allowed)
         self.env: Mapping[str, str] = dict(os.environ)
         self.platform = sys.platform
         self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
@@ -89,7 +92,7 @@ class System:
         """Return the logical CPUs this process may run on: all of them if the platform has no masks."""
         if not hasattr(os, "sched_getaffinity"):
             return frozenset(range(os.cpu_count() or 1))
-        return frozenset(os.sched_getaffinity(0))
+        return self.allowed or frozenset(os.sched_getaffinity(0))
 
     def pid(self) -> int:
         """Return the process id in the current pid namespace."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from autotune import devices, project
-from autotune.devices import CUDA
+from autotune import project
 from autotune.environment import LEVEL, PROFILE
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
@@ -19,8 +15,8 @@ from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.stated import own_threads
 from autotune.knobs.task_facts import Fingerprint
-from autotune.probes import budget, cpu, gpu, memory
-from autotune.probes.facts import Inventory, ResourceLimits, Software
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import registry
 from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process
@@ -54,7 +50,8 @@ def choose(
     """
     if level is not None and level not in LEVELS:
         raise UsageError(_no_level(level, LEVELS))
-    inventory = _inventory(plan_of(environment).allowed)
+    # the whole training may use these CPUs, also if this process is bound to some of them
+    inventory = probe(System(allowed=plan_of(environment).allowed), quick=True)
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     script = Path(main) if main else None  # none in notebooks and prompts
     named = str(path_or_url or environment.get(PROFILE) or "")
@@ -129,22 +126,3 @@ def _as_started(
     command = "autotune run --profile P train.py ..."
     note = f"the profile is for {settings.processes} processes, this is one; start them with: {command}"
     return alone, (note, *said)
-
-
-def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
-    """Probe what clamping and matching need, without the probes that start a process: this one has PyTorch already.
-
-    The whole training may use the CPUs ``allowed``, also if `autotune run` has bound this process to some of them.
-    """
-    system = System()
-    processors = cpu.probe(system)
-    return Inventory(
-        cpu=processors,
-        budget=budget.probe(system, processors, frozenset(allowed) or None),
-        memory=memory.probe(system),
-        gpus=gpu.probe(system) if CUDA.is_available() else (),
-        limits=ResourceLimits(None),
-        software=Software(
-            platform.python_version(), sys.platform, str(torch.__version__), torch.version.cuda, devices.found().type
-        ),
-    )

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from autotune import devices
-from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.backend import BACKENDS, LOOPBACK, MPIEXEC
 from autotune.knobs.change import Method, replace
 from autotune.knobs.settings import Settings
 from autotune.runtime import mpi, random_state
@@ -27,7 +26,6 @@ from autotune.runtime.notes import Notes
 GLOO_THREAD = "pt_gloo_runloop"
 """What PyTorch calls the threads that execute gloo's collectives."""
 INTERFACE = "GLOO_SOCKET_IFNAME"
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)

@@ -42,12 +42,6 @@ class Line(NamedTuple):
     seconds: float
 
 
-def run(case: Case) -> Outcome:
-    """Run both sides of a case of one process."""
-    tested = attempt(case)
-    return judge(case, [tested], reference(case, tested) if isinstance(tested, Record) else tested)
-
-
 def attempt(case: Case, side: Callable[[Case], PlainSide] = RuntimeSide) -> Record | str:
     """The tested side's record, or the traceback of what it raised."""
     return _caught(lambda: training.run(case, lambda: side(case), PlainSide))

@@ -18,7 +18,7 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.scripts.entry.torchrun import free_port
+from autotune.scripts.entry.torchrun import free_port, variables
 from tests.same_training import outcome
 from tests.same_training.case import BATCH_NORM, WORLDS, Case
 from tests.same_training.legal import refused_by_tuner
@@ -115,8 +115,7 @@ def _read(path: Path) -> Iterator[Line]:
 def _start(world: str, folder: Path, first: int, step: int) -> list[Started]:
     """All ranks of one world, at case ``first``."""
     size, backend = WORLDS[world]
-    port = free_port()
-    arguments = [str(folder), str(port), str(first), str(step)]
+    arguments = [str(folder), str(first), str(step)]
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOTUNE_", "RANK", "WORLD_"))}
     own |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     said = folder / f"said-{first}"
@@ -128,8 +127,8 @@ def _start(world: str, folder: Path, first: int, step: int) -> list[Started]:
     line = [sys.executable, "-m", WORKER, *arguments]
     if size == 1:
         return [_popen(line, own, said)]
-    own |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)} for rank in range(size)]
+    port = free_port()
+    ranks = [variables(rank, size, port) for rank in range(size)]
     return [_popen(line, own | rank, said.with_suffix(f".{rank['RANK']}")) for rank in ranks]
 
 

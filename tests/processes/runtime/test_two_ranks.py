@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from autotune.knobs.backend import LOOPBACK
 from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
@@ -138,7 +139,7 @@ def test_mpi_needs_ranks_that_mpiexec_started(backend: str, environment: dict[st
     assert reason is None if words is None else words in (reason or "")
 
 
-@pytest.mark.parametrize(("own", "used"), [(None, processes.LOOPBACK), ("eth1", "eth1")])
+@pytest.mark.parametrize(("own", "used"), [(None, LOOPBACK), ("eth1", "eth1")])
 def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str | None] = []
     joined = lambda *_, **__: found.append(os.environ.get(processes.INTERFACE))  # noqa: E731

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.knobs import precision
-from autotune.knobs.precision import PRECISIONS
+from autotune.knobs.precision import Precision, _Tf32
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import quiet
@@ -17,7 +16,7 @@ CPU = torch.device("cpu")
 
 def test_tf32_switches_are_on_inside_and_back_outside() -> None:
     before = process_state()
-    change = PRECISIONS["tf32"](torch.device("cuda"))
+    change = _Tf32(torch.device("cuda"), "tf32")
     assert torch.backends.cuda.matmul.allow_tf32
     assert torch.backends.cudnn.allow_tf32
     change.undo()
@@ -34,9 +33,8 @@ class Scaled:
     """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
 
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
-        self.plugin = precision._Fp16(CPU)
+        self.plugin = Precision(CPU, "fp16")
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-        self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
         self.optimizers = [torch.optim.SGD([weight], lr=lr) for weight in self.weights]
         for optimizer in self.optimizers:

@@ -54,7 +54,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "compile": {"compile": "default"},
     "bf16": {"precision": "bf16"},
 }
-TOLERANCES = {"layout": 1e-4, "fused": 1e-4, "compile": 1e-6, "bf16": 0.05}
+TOLERANCES = {"fused": 1e-4, "compile": 1e-6, "bf16": 0.05}
 """Relative; other settings change no bit."""
 HABITS: list[Any] = []
 
@@ -134,7 +134,7 @@ def cloned(module: nn.Module) -> nn.Module:
     return clone
 
 
-@habit("compile", "bf16", "layout")
+@habit("compile", "bf16")
 def a_clone_by_dictionary_takes_inner_steps(prepare: Prepare) -> list[float]:
     model, (inputs, targets) = small(), dataset(16)[:]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -172,44 +172,10 @@ class Normalises(nn.Module):
         return self.head(self.drop(hidden))
 
 
-@habit("layout", "compile", "fused")
+@habit("compile", "fused")
 def forward_changes_its_input_and_draws(prepare: Prepare) -> list[Any]:
     model = Normalises()
     return [fit(prepare, model, images()), model.calls, model.seen]
-
-
-class Reshapes(torch.autograd.Function):
-    """A user's own, which takes its inputs apart."""
-
-    @staticmethod
-    def forward(context: Any, x: Tensor) -> Tensor:
-        context.save_for_backward(x)
-        return x.clone()
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        (x,) = context.saved_tensors
-        return gradient.reshape(len(x), -1).reshape(x.shape)
-
-
-class Hooked(nn.Module):
-    """Hooks look at activations and gradients."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Linear(4 * 16, 1)
-        self.seen: list[Tensor] = []
-        self.conv.register_forward_hook(lambda _m, _i, output: self.seen.append(output.detach().flatten(1).sum(1)))
-        self.norm.register_full_backward_hook(lambda _m, _gi, go: self.seen.append(go[0].flatten(1).sum(1)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(Reshapes.apply(self.norm(self.conv(x))).flatten(1))
-
-
-@habit("layout", "compile")
-def hooks_look_at_activations(prepare: Prepare) -> list[Any]:
-    model = Hooked()
-    return [fit(prepare, model, images()), model.seen]
 
 
 @habit("compile", "bf16")
@@ -225,7 +191,7 @@ def a_hook_is_registered_after_the_first_call(prepare: Prepare) -> list[Any]:
     return [results, seen]
 
 
-@habit("layout", "fused")
+@habit("fused")
 def state_dicts_are_edited_in_place(prepare: Prepare) -> list[Any]:
     model = nn.Conv2d(3, 4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -238,26 +204,6 @@ def state_dicts_are_edited_in_place(prepare: Prepare) -> list[Any]:
         for state in optimizer.state_dict()["state"].values():
             state["momentum_buffer"].zero_()
     return [list(model.parameters()), [s["momentum_buffer"] for s in optimizer.state.values()]]
-
-
-@habit("layout", "fused", "compile")
-def weights_are_drawn_again_and_looked_at(prepare: Prepare) -> list[Any]:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    seen = [fit(prepare, model, images(), optimizer, epochs=1)]
-    seen.append([p.grad.view(-1).clone() for p in model.parameters()])
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.01 * torch.randn_like(parameter))
-    for init in (nn.init.orthogonal_, nn.init.trunc_normal_, nn.init.kaiming_normal_):
-        init(model[0].weight)
-    return [*seen, fit(prepare, model, images(), optimizer, epochs=1)]
-
-
-@habit("layout", "fused")
-def layers_take_their_shape_from_the_first_batch(prepare: Prepare) -> list[Any]:
-    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(1))
-    return fit(prepare, model, images())
 
 
 @dataclasses.dataclass
@@ -309,25 +255,16 @@ def outputs_come_in_containers_of_any_kind(prepare: Prepare) -> list[Any]:
     return [kinds, [part.detach().numpy() for part in parts], found["names"] is model.names]
 
 
-@habit("bf16")
-def the_script_autocasts_by_itself(prepare: Prepare) -> list[Any]:
-    model = small()
-    prepare(model)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs = model(torch.ones(2, 8))
-    return [str(outputs.dtype), outputs]
-
-
 @habit("bf16", "compile")
-def autocast_is_switched_off_by_the_script(prepare: Prepare) -> list[Any]:
+def the_script_switches_autocast_off_or_chooses_its_type(prepare: Prepare) -> list[Any]:
     model, seen = small(), list[str]()
     model[0].register_forward_hook(lambda _m, _i, output: seen.append(str(output.dtype)))
     prepare(model)
     with torch.autocast("cpu", enabled=False):
         outputs = model(torch.ones(2, 8))
     with torch.autocast("cpu", dtype=torch.float16):
-        model(torch.ones(2, 8))
-    return [outputs, outputs.dtype, seen]
+        own = model(torch.ones(2, 8))
+    return [outputs, str(outputs.dtype), own, str(own.dtype), seen]
 
 
 # Optimizers -----------------------------------------------------------------------------------------------------------
@@ -346,7 +283,7 @@ class Lookahead(torch.optim.Optimizer):
         self.inner.zero_grad(set_to_none)
 
 
-@habit("fused", "layout", "bf16")
+@habit("fused", "bf16")
 def a_wrapper_is_an_optimizer_in_name_only(prepare: Prepare) -> list[Any]:
     model = small()
     optimizer = Lookahead(torch.optim.Adam(model.parameters(), lr=0.01))
@@ -365,7 +302,7 @@ class LateHead(nn.Module):
         return self.body(x) + (self.late(x) if self.calls > 4 else 0.0)
 
 
-@habit("fused", "layout", "bf16")
+@habit("fused", "bf16")
 def a_lazy_layer_takes_part_later(prepare: Prepare) -> list[Any]:
     return fit(prepare, LateHead(), DataLoader(dataset(12), batch_size=4))
 

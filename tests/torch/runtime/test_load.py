@@ -14,9 +14,10 @@ import pytest
 import autotune
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.settings import Settings
+from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
-from autotune.runtime.choice import _inventory, decide
+from autotune.runtime.choice import decide
 from autotune.stats.proof import Proof
 from tests.doubles.servers import folder_server
 from tests.torch.records import quiet, shuffled, train
@@ -42,7 +43,7 @@ def notices(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def for_this_machine(folder: Path, target: str, settings: Settings, **machine: Any) -> Path:
     """A profile of ``target`` where the registry looks for it."""
-    here = machine_type(_inventory())
+    here = machine_type(probe(quick=True))
     made = profile(settings)
     target_of = dataclasses.replace(made.target, name=target)
     made = dataclasses.replace(made, machine=dataclasses.replace(here, **machine), target=target_of)
@@ -102,7 +103,7 @@ def test_an_argument_that_is_no_text_is_named(argument: str) -> None:
         autotune.load(**{argument: 5})
 
 
-@pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.profiles.file.read"])
+@pytest.mark.parametrize("broken", ["autotune.runtime.choice.probe", "autotune.profiles.file.read"])
 def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mock.patch(broken, side_effect=ZeroDivisionError), autotune.load(written) as tuned:
         assert tuned.settings is None

@@ -179,7 +179,7 @@ def test_what_the_user_changes_meanwhile_stays(objects: Objects) -> None:
 
 def test_a_session_that_cannot_begin_leaves_nothing() -> None:
     state = process_state()
-    broken = mock.patch("autotune.knobs.precision._Bf16.__init__", side_effect=RuntimeError("no such switch"))
+    broken = mock.patch("autotune.knobs.precision.Precision.__init__", side_effect=RuntimeError("no such switch"))
     with broken, pytest.raises(RuntimeError, match="no such switch"):
         Session(quiet(threads=torch.get_num_threads() + 1, precision="bf16"), device="cpu")
     assert differences(state, process_state()) == []

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import fingerprints
@@ -213,25 +213,6 @@ def test_loaders_of_each_epoch_are_changed_and_those_of_an_evaluation_are_left_a
     for loader in loaders[1:]:
         next(iter(loader))
     assert [workers_of(loader) for loader in loaders] == [0, 1, 1]
-
-
-def test_a_stream_and_a_subclass_keep_their_ways(begin: Begin) -> None:
-    class Stream(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            return iter(torch.ones(8, 3))
-
-    class Counted(DataLoader[Any]):
-        begun = 0
-
-        def __iter__(self) -> Any:
-            self.begun += 1
-            yield from super().__iter__()
-
-    begin(num_workers=1, strict=True)
-    stream, counted = DataLoader(Stream(), batch_size=4), Counted(data(), batch_size=4)
-    assert [len(list(stream)) for _ in range(2)] == [2, 2]
-    assert (len(list(counted)), counted.begun) == (6, 1)
-    assert (stream.num_workers, counted.num_workers) == (0, 0)
 
 
 def test_a_part_of_a_wrapper_is_found_by_its_optimizer(begin: Begin) -> None:

@@ -107,21 +107,6 @@ def test_places_are_allowed_apart_and_large_enough(host: Inventory, wanted: Sett
         assert all(len({node_of[cpu] for cpu in place.cpus}) == 1 for place in found.affinities)
 
 
-@given(machines(), SHAPES)
-@settings(max_examples=60, deadline=None)
-def test_one_sibling_of_each_core_comes_first(host: Inventory, wanted: Settings) -> None:
-    """A06, and A07: a fast core's second sibling comes before a slow core."""
-    where = {cpu.id: cpu for cpu in host.cpu.logical}
-    for place in plan(wanted.but(binding="cores"), host).affinities:
-        share = set(place.cpus) | set(place.workers)
-        for fast in (True, False):
-            used = [where[cpu].core for cpu in place.cpus if (where[cpu].kind != "efficiency") == fast]
-            there = {where[cpu].core for cpu in share if (where[cpu].kind != "efficiency") == fast}
-            assert len(used) == len(set(used)) or set(used) == there
-        slow = any(where[cpu].kind == "efficiency" for cpu in place.cpus)
-        assert not slow or {cpu for cpu in share if where[cpu].kind == "performance"} <= set(place.cpus)
-
-
 @pytest.mark.parametrize(
     ("host", "shape", "binding", "places"),
     [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import UsageError
-from autotune.launch.line import OPTIONS, is_launcher, parse, script, target
+from autotune.launch.line import is_launcher, parse, script, target
 from autotune.trial.target import Script, TaskFile
 
 ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
@@ -56,6 +56,15 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "torchrun --nnodes 2 --rdzv-endpoint=h:1 train.py",
             started(
                 "train.py", launcher="torchrun", machines=2, options=tuple("--nnodes 2 --rdzv-endpoint h:1".split())
+            ),
+        ),
+        (
+            "torchrun --rdzv_backend c10d --max-restarts=1 -t 3 train.py --tee 3",
+            started(
+                "train.py",
+                ("--tee", "3"),
+                launcher="torchrun",
+                options=tuple("--rdzv-backend c10d --max-restarts 1 -t 3".split()),
             ),
         ),
         (
@@ -116,25 +125,6 @@ WORDS = st.lists(st.text("abc-=.123", min_size=1, max_size=6), max_size=4)
 def test_a_script_is_no_launcher(words: list[str], name: str) -> None:
     assert not is_launcher(name)
     assert parse([name, *words]) is None
-
-
-TORCHRUN = st.lists(
-    st.sampled_from(sorted(option for option in OPTIONS["torchrun"][1].split() if option.startswith("--"))), unique=True
-).map(lambda options: [f"{each}={2 if each == '--nproc-per-node' else 1}" for each in options])
-
-
-@given(options=TORCHRUN, underscores=st.booleans(), apart=st.booleans(), arguments=WORDS)
-def test_every_option_of_torchrun_ends_before_the_script(
-    options: list[str], underscores: bool, apart: bool, arguments: list[str]
-) -> None:
-    words = [f"--{each[2:].replace('-', '_')}" if underscores else each for each in options]
-    words = [part for each in words for part in (each.split("=") if apart else [each])]
-    found = parse(["torchrun", *words, "train.py", *arguments])
-    processes = 2 if "--nproc-per-node=2" in options else 1
-    threads = 1 if processes == 2 else None
-    kept = [part for each in options if "nproc" not in each for part in each.split("=")]
-    rest = {"options": tuple(kept)}
-    assert found == started("train.py", tuple(arguments), False, "torchrun", processes, threads, **rest)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import pwd
 import resource
 from pathlib import Path
@@ -99,3 +100,9 @@ def test_the_cache_falls_back_to_a_private_temporary_folder(
     assert not (tmp_path / "~").exists()
     folder.chmod(0o777)  # somebody else's to fill: not trusted
     assert System().cache_folder() is None
+
+
+def test_a_bound_process_goes_by_the_cpus_of_the_whole_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {3}, raising=False)
+    assert System().affinity() == {3}
+    assert System(allowed=(2, 3)).affinity() == {2, 3}
