@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.change import Training
+from autotune.knobs.change import Refused, Training
 from autotune.knobs.knob import Chosen, Context, Knob, Word, unless
 
 if TYPE_CHECKING:
@@ -34,15 +34,22 @@ GAIN = 0.3
 
 def set_threads(number: Callable[[tuple[str, ...]], int]) -> None:
     """Give each library that is loaded, but PyTorch's own, so many threads. ``number`` gets its `VARIABLES`."""
-    from threadpoolctl import ThreadpoolController
-
-    for each in ThreadpoolController().lib_controllers:
+    for each in getattr(_controller(), "lib_controllers", ()):
         if not PYTORCHS.search(each.filepath or ""):
             each.set_num_threads(number(VARIABLES.get(each.internal_api, ("OMP_NUM_THREADS",))))
     for name, function in (("numexpr", "set_num_threads"), ("cv2", "setNumThreads")):
         if name in sys.modules:
             with contextlib.suppress(Exception):  # more than numexpr may have; or another module of this name
                 getattr(sys.modules[name], function)(number(VARIABLES.get(name, ())))
+
+
+def _controller() -> Any:
+    """Return what knows the libraries that are loaded; None if the script has another module of that name."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
 
 
 def _one_thread(then: Callable[[int], None] | None, worker: int) -> None:
@@ -54,6 +61,10 @@ def _one_thread(then: Callable[[int], None] | None, worker: int) -> None:
 
 def _why_not(context: Context) -> str | None:
     return None if context.load_threads >= SEVERAL else "samples are read by one thread"
+
+
+def _lacks(value: str) -> bool:
+    return value == "one" and _controller() is None
 
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
@@ -72,6 +83,7 @@ WORKER_THREADS = Knob(
     why={"one": "workers' libraries share the CPUs", "default": "samples gain by threads of libraries"},
     spread=0.2,
     gain=lambda settings, _context: GAIN * (settings.worker_threads == "one"),
+    start=lambda value, _training: Refused("threadpoolctl cannot be imported") if _lacks(value) else None,
     on_loader=_on_loader,
     plain=lambda _plan: "DataLoader(..., worker_init_fn=lambda _: threadpoolctl.threadpool_limits(1))",
 )

@@ -50,7 +50,9 @@ class Walk:
         self._left -= 1
         if self._left < 0:
             return
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and value.is_nested:
+            self._nested(value.unbind())
+        elif isinstance(value, Tensor):
             self._array(value.detach().cpu(), str(value.dtype))
         elif isinstance(value, numpy.ndarray):
             self._bytes(str(value.dtype).encode())

@@ -57,11 +57,14 @@ MOST_MAPPED = 2**16
 """Pieces of shared memory that a process may hold, whatever its limit of descriptors (``vm.max_map_count``)."""
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
+CHANGED = "the script changes its data set in the middle of a pass, which workers would not see"
+FEW = "no process could be started ({})"
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
 CONNECTED = "the script holds an open {}, which workers would share"
 THREADED = "the data set holds a thread, which workers would not have"
 HANDLED = "the script handles SIGCHLD, which it would get whenever a worker ends"
+ONCE = "its order can be read only once: batches that workers read ahead would be lost when a pass is left"
 UNREADABLE = "this process has a file open that workers cannot open again"
 
 
@@ -88,12 +91,14 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     handles = signal.getsignal(signal.SIGCHLD)
     if handles is not signal.SIG_DFL and getattr(handles, "__module__", "") != _utils.signal_handling.__name__:
         return HANDLED
+    if isinstance(loader.sampler, Iterator) or isinstance(loader.batch_sampler, Iterator):
+        return ONCE
     held = [*objects([loader.dataset, loader.collate_fn])]
     if any(isinstance(each, threading.Thread) and each.is_alive() for each in held):
         return THREADED
     for each in (*held, *_globals_beside(loader.dataset)):
         with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
-            fd = each.fileno()
+            fd = type(each).fileno(each)  # an instance's own may be a remote server's, or C's
             if fd > STREAMS and (stat.S_ISSOCK(mode := os.fstat(fd).st_mode) or stat.S_ISFIFO(mode)):
                 return CONNECTED.format(type(each).__name__)
     return None
@@ -326,8 +331,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _draws: Sequence[tuple[int, Any]] = ()
     """The batches for which the order's own generator was drawn from, and its state before."""
     goes_on = False
-    """If workers hang, `on_stall` is called, and the rest of the pass is read in this process; else it waits."""
-    on_stall: Callable[[], object]
+    """If workers cannot, the rest of the pass is read in this process, and `on_stall` gets the reason."""
+    on_stall: Callable[[str], object]
     may_start: Callable[[], bool] | None = None
     """Asked before late workers start: if they may not, this process reads. None if they run already."""
 
@@ -385,34 +390,48 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if self._is_idle:
             self._is_idle = False
             self._begin()
+        elif self.goes_on and not self._alone and not _same(self._held, _held(self._dataset)):
+            self._read_on(CHANGED)
         if self._owner != os.getpid():  # a fork reads on by itself
             self._draws, self._alone = (), True
         if not self._alone:
             try:
                 return self._workers_next()
             except Stalled:
-                self._draws = ()  # its order is read on from here
-                self._shutdown_workers()
-                self.on_stall()
-                self._alone = True
+                self._read_on(STALLED.format(PATIENCE))
         if number not in self._asked:
             self._send_idx = number
             self._next_index()
         self._rcvd_idx += 1
         return Left(self._asked[number]).read(self)
 
+    def _read_on(self, reason: str) -> None:
+        """Read the rest without workers, for that ``reason``."""
+        self._draws, self._alone = (), True  # its order is read on from here
+        self._shutdown_workers()
+        self.on_stall(reason)
+
     def _begin(self) -> None:
         """Let the workers begin to read."""
+        self._held = _held(self._dataset)
         if self.may_start is not None:
             self._alone = not self.may_start()
             if self._alone:
                 return
             workers: Any = self._workers
-            for worker in workers:
-                worker.begin()
+            try:
+                for worker in workers:
+                    worker.begin()
+            except OSError as error:
+                self._read_on(FEW.format(error))
+                return
             handling._remove_worker_pids(id(self))
             handling._set_worker_pids(id(self), tuple(worker.pid for worker in workers))
         children.difference_update(self._workers)  # the script's own waits and forks know nothing of them
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # threads get no signals
+        for queue in self._index_queues:
+            queue._start_thread()  # type: ignore[attr-defined]
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for _ in range(1 if self._source is not None else self._prefetch_factor * self._num_workers):
             self._try_put_index()
 
@@ -428,6 +447,18 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if isinstance(data, Raised):
             raise data.error
         return data.read(self) if isinstance(data, Left) else data
+
+
+def _held(dataset: Any) -> list[Any]:
+    """Return what a data set holds, and what that holds."""
+    own = [*getattr(dataset, "__dict__", {}).values()]
+    return own + [item for each in own for item in getattr(each, "__dict__", {}).values()]
+
+
+def _same(before: list[Any], now: list[Any]) -> bool:
+    """Return True if nothing was exchanged; what changes in place is not seen."""
+    pairs = itertools.zip_longest(before, now)
+    return all(one is other or (isinstance(one, int | float | str) and one == other) for one, other in pairs)
 
 
 running: weakref.WeakSet[LateIterator] = weakref.WeakSet()
@@ -499,6 +530,6 @@ class Workers(Change):
             self._note(self._why_not)
         return self._why_not is None
 
-    def _stalled(self) -> None:
-        self._stall = STALLED.format(PATIENCE)
-        self._note(self._stall)
+    def _stalled(self, reason: str) -> None:
+        self._stall = reason
+        self._note(reason)

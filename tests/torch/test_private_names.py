@@ -54,7 +54,9 @@ ATTRIBUTES: dict[str, Any] = {
     "_iterator _get_iterator _index_sampler _DataLoader__multiprocessing_context": lambda: DataLoader([1]),
     "_sampler_iter _prefetch_factor _num_workers _reset _try_put_index _next_data": lambda: workers(),
     "_pin_memory _pin_memory_device _workers _next_index _send_idx _rcvd_idx _try_get_data": lambda: workers(),
-    "_shutdown_workers": lambda: workers(),
+    "_shutdown_workers _dataset": lambda: workers(),
+    "_index_queues": lambda: workers(),
+    "_start_thread": multiprocessing.Queue,
     "_children": lambda: multiprocessing.process,
 }
 """Of objects, which these functions make."""

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.data import _utils
+from torch.utils.data import IterableDataset, _utils
 
 from autotune.knobs.change import Method, replace
 from autotune.knobs.knob import EXACT, ROUNDING
@@ -34,6 +34,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
 from autotune.runtime.digests import Walk, digest
+from autotune.runtime.loaders import length
 from autotune.trial.child.beside import LARGEST, state_of
 from autotune.trial.child.snapshot import order_of
 
@@ -83,7 +84,9 @@ class Recording:
         random: digest of the random numbers' states when the last batch came, by source.
         order: digests of what samplers hold and of their random numbers, after the first batches and at the end.
         dataset: digest of what the data set holds at the end.
-        rereads: False if the first batch, read again at the end, is another one.
+        again: digest of the first batch of a new pass over a stream.
+        rereads: False if the first batch, read again at the end, is another one, or reading the last sample changes
+            what the data set holds.
         does: what reading samples does to this process beside reading.
         draws: whether reading samples draws random numbers.
         objects: a class whose instances a worker copies; empty if batches hold plain data.
@@ -97,6 +100,7 @@ class Recording:
     random: dict[str, str] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     dataset: str = ""
+    again: str = ""
     rereads: bool = True
     does: str = ""
     draws: bool = False
@@ -198,9 +202,6 @@ class Recorder:
     def finish(self) -> Recording:
         """Record what is left behind."""
         found = self.found
-        if self._first is not None:
-            fetcher, indices, before = self._first
-            found.rereads = digest(fetcher.fetch(indices)) == before
         parameters = parameters_of(*self._optimizers())
         found.weights = digest([*(p.detach() for p in parameters), *self._buffers()])
         known = [p for p in parameters if id(p) in self._before][:MOST_TENSORS]
@@ -208,9 +209,31 @@ class Recorder:
         found.random = found.random or _random_states()
         loader = self._loader()
         found.order.append(_order(loader))
-        # Larger arrays are compared by reading again.
-        found.dataset = digest(getattr(loader, "dataset", None), largest=MOST_BYTES)
+        self._read_again(loader)
         return found
+
+    def _read_again(self, loader: Any) -> None:
+        """Find out what reading has changed, and will change."""
+        found, dataset = self.found, getattr(loader, "dataset", None)
+        if self._first is not None:
+            fetcher, indices, before = self._first
+            found.rereads = digest(fetcher.fetch(indices)) == before
+        found.dataset = digest(dataset, MOST_BYTES)  # larger arrays are compared by reading again
+        if isinstance(dataset, IterableDataset):
+            with contextlib.suppress(Exception):  # it can be iterated once only
+                found.again = digest(next(iter(loader)))
+        elif self._first is not None and (count := length(dataset)):
+            last = _instead(indices, count - 1)
+            if last is not None:
+                fetcher.fetch(last)
+                found.rereads &= digest(dataset, MOST_BYTES) == found.dataset
+
+
+def _instead(indices: Any, index: int) -> Any:
+    """Return what asks for the sample ``index`` as ``indices`` ask for a batch; None if they are no numbers."""
+    if isinstance(indices, list) and indices and type(indices[0]) is int:
+        return [index]
+    return index if type(indices) is int else None
 
 
 def wanted_steps(batches_of_epoch: int | None) -> int:
@@ -326,7 +349,7 @@ def differences(
 
 def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Iterator[tuple[str, str]]:
     if workers[0] != workers[1]:
-        if theirs.dataset != ours.dataset or not (theirs.rereads and ours.rereads):
+        if (theirs.dataset, theirs.again) != (ours.dataset, ours.again) or not (theirs.rereads and ours.rereads):
             yield "dataset", DATASET_CHANGES
         if 0 in workers and (theirs.does or ours.does):
             yield "dataset", theirs.does or ours.does

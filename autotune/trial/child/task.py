@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import math
@@ -178,7 +179,7 @@ def seed_everything(seed: int) -> None:
 def batch_length(batch: Any) -> int:
     """Return samples of a batch: the first dimension of the first tensor found in it."""
     if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.dim() else 1
+        return batch.size(0) if batch.dim() else 1
     values = list(batch.values()) if isinstance(batch, Mapping) else batch
     if isinstance(values, list | tuple) and values:
         nested = isinstance(values[0], torch.Tensor | list | tuple | Mapping)
@@ -264,8 +265,9 @@ def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
         yield from itertools.islice(dataset, LOOKED_AT)
         return
     count = length(dataset) or 0
-    for index in sorted({k * count // LOOKED_AT for k in range(LOOKED_AT)} if count else ()):
-        yield dataset[index]
+    with contextlib.suppress(Exception):  # only its sampler knows what it is asked for
+        for index in sorted({k * count // LOOKED_AT for k in range(LOOKED_AT)} if count else ()):
+            yield dataset[index]
 
 
 def tensor_bytes(value: Any) -> int:

@@ -52,6 +52,15 @@ def test_workers_have_one_thread(value: str, own: int, found: int) -> None:
     assert set(threads()) == {3}, "this process keeps its own"
 
 
+def test_another_module_of_that_name_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "threadpoolctl", SimpleNamespace())  # type: ignore[arg-type]
+    loader = DataLoader([0, 1], num_workers=1)
+    with Session(quiet(num_workers=1, worker_threads="one"), device="cpu") as session:
+        session.prepare(loader)
+        assert len(list(loader)) == 2
+        assert dict(session.not_applied)["worker_threads"] == "threadpoolctl cannot be imported"
+
+
 def test_the_users_own_function_is_called_last() -> None:
     def users(_worker: int) -> None:
         set_threads(lambda _variables: 2)

@@ -10,6 +10,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import itertools
 import logging
 import os
 import random
@@ -558,6 +559,11 @@ def begins_by_number(own: Read, index: int) -> Any:
     return own.data[index] + own.offset
 
 
+def shuffles_at_its_end(own: Read, index: int) -> Any:
+    own.calls += index == len(own) - 1
+    return own.data[index]
+
+
 def plain(own: Read, index: int) -> Any:
     return own.data[index] * 2
 
@@ -572,8 +578,10 @@ def by_number(worker: int) -> None:
     info.dataset.offset = 100 * (worker + 1)  # type: ignore[attr-defined]
 
 
-def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, written: bool = False) -> Recording:
-    """Record two epochs of a loader with ``own`` workers under settings with as many as ``wanted``."""
+def first_steps(
+    does: Callable[[Read, int], Any], own: int, wanted: int, *, written: bool = False, batches: int = 8
+) -> Recording:
+    """Record ``batches`` of a loader, four an epoch, with ``own`` workers under settings with as many as ``wanted``."""
     torch.manual_seed(0)
     options: dict[str, Any] = {"collate_fn": list} if does in (marks,) or written else {}
     options |= {"worker_init_fn": by_number} if does is begins_by_number else {}
@@ -582,11 +590,10 @@ def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, writ
         session.prepare(loader)
         assert workers_of(loader) == wanted
         with Recorder(list, list, lambda: loader) as recorder:
-            for _ in range(2):
-                for batch in loader:
-                    recorder.takes(batch)
-                    if written:
-                        batch[0].add_(1)
+            for batch in itertools.islice(itertools.chain(loader, loader), batches):
+                recorder.takes(batch)
+                if written:
+                    batch[0].add_(1)
             return recorder.finish()
 
 
@@ -602,6 +609,11 @@ SEEN: list[tuple[Callable[[Read, int], Any], int, int]] = [
 def test_a_data_set_that_does_more_than_read_is_seen(does: Callable[[Read, int], Any], own: int, wanted: int) -> None:
     theirs, ours = first_steps(does, own, own), first_steps(does, own, wanted)
     assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted))
+
+
+def test_the_end_of_a_pass_is_looked_at_before_it_is_reached() -> None:
+    theirs, ours = (first_steps(shuffles_at_its_end, 0, wanted, batches=2) for wanted in (0, 1))
+    assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
 
 
 def test_a_loop_that_writes_into_its_batches_is_seen() -> None:
@@ -655,6 +667,16 @@ class Streamed(IterableDataset[int]):
             yield number
 
 
+class Onward(IterableDataset[int]):
+    """Reads on where the pass before was left."""
+
+    def __init__(self) -> None:
+        self.numbers = iter(range(64))
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.numbers
+
+
 def replaced(generator: torch.Generator | None) -> RandomSampler:
     return RandomSampler(range(8), replacement=True, num_samples=128, generator=generator)  # 32 at a time
 
@@ -674,6 +696,7 @@ ORDERS: dict[str, tuple[Callable[[torch.Generator], Any], bool]] = {
     "stream": (lambda _own: {"dataset": Streamed(), "batch_size": 2}, True),
     "drawn on the way": (lambda own: {"dataset": EIGHT, "batch_size": 16, "sampler": replaced(own)}, False),
     "own numbers": (lambda _own: {"dataset": EIGHT, "sampler": Lazily()}, False),
+    "stream of an iterator": (lambda _own: {"dataset": Onward(), "batch_size": 2}, False),
     "stream that goes on": (lambda _own: {"dataset": Streamed(goes_on=True), "batch_size": 2}, False),
 }
 
@@ -695,9 +718,10 @@ def orders(make: Callable[[torch.Generator], Any], workers: int, passes: int) ->
             return recorder.finish(), seen
 
 
+@pytest.mark.parametrize("passes", [1, 3])
 @pytest.mark.parametrize(("make", "same"), ORDERS.values(), ids=ORDERS)
-def test_an_order_is_kept_or_seen_to_differ(make: Callable[[torch.Generator], Any], same: bool) -> None:
-    (theirs, batches), (ours, others) = (orders(make, workers, 3) for workers in (0, 1))
+def test_an_order_is_kept_or_seen_to_differ(make: Callable[[torch.Generator], Any], same: bool, passes: int) -> None:
+    (theirs, batches), (ours, others) = (orders(make, workers, passes) for workers in (0, 1))
     found = differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
     assert (found == []) == same, found
     assert (digest(batches) == digest(others)) >= same

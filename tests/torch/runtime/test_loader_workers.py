@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,6 +138,72 @@ def test_what_forbids_workers_later_is_seen_when_they_start(begin: Any, tmp_path
         with begin(samples, tmp_path) as reason:
             assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
         assert dict(session.not_applied)["num_workers"].endswith(reason)
+
+
+def test_nothing_is_asked_of_what_only_looks_like_a_file() -> None:
+    """A server's proxy would send the question, and a library would answer with its own function."""
+    asked: list[str] = []
+
+    class Proxy:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+    samples = Samples(lambda _index: os.getpid())
+    vars(samples)["server"] = Proxy()
+    loader = DataLoader(samples, 4)
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
+    assert "fileno" not in asked
+
+
+def test_an_order_that_can_be_read_once_only_is_not_read_ahead() -> None:
+    loader = DataLoader(Samples(lambda index: index, 40), 2, sampler=iter(range(40)))  # type: ignore[arg-type]
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(loader)
+        assert [next(iter(loader)).tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+        assert dict(session.not_applied)["num_workers"].endswith(loader_workers.ONCE)
+
+
+def test_what_the_script_changes_in_the_middle_of_a_pass_is_read() -> None:
+    samples = Samples(lambda index: index * samples.transform.strength, 40)
+    samples.transform = SimpleNamespace(strength=1)  # type: ignore[attr-defined]
+    loader = DataLoader(samples, 2, shuffle=True)
+
+    def passes() -> list[Any]:
+        torch.manual_seed(0)
+        found = []
+        for _ in range(2):
+            samples.transform.strength = 1
+            for number, batch in enumerate(loader):
+                samples.transform.strength += number == 5
+                found.append(batch.tolist())
+        return found
+
+    plain = passes()
+    with Session(quiet(num_workers=2), device="cpu") as session:
+        session.prepare(loader)
+        assert passes() == plain
+        assert dict(session.not_applied)["num_workers"].endswith(loader_workers.CHANGED)
+
+
+def test_a_pass_goes_on_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [1]
+
+    def begin(worker: Any) -> None:
+        if not left:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        left.pop()
+        worker.start_now()
+
+    monkeypatch.setattr(loader_workers.LateProcess, "start_now", loader_workers.LateProcess.begin, raising=False)
+    monkeypatch.setattr(loader_workers.LateProcess, "begin", begin)
+    loader = DataLoader(Samples(lambda index: index), 2)
+    with Session(quiet(num_workers=2), device="cpu") as session:
+        session.prepare(loader)
+        assert torch.cat([*loader, *loader]).tolist() == [*range(8), *range(8)]
+        assert "temporarily unavailable" in dict(session.not_applied)["num_workers"]
 
 
 class Odd(Exception):
