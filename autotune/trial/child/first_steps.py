@@ -13,6 +13,7 @@ import logging
 import math
 import pickle
 import random
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +42,8 @@ from autotune.trial.child.snapshot import order_of
 LEAST_STEPS, MOST_STEPS = 16, 64
 MOST_SECONDS = 2.0
 """Seconds that the reference records at most, whatever the number of steps."""
+END_SECONDS = 1.0
+"""To reach the end of a stream, beyond the recorded steps."""
 PAST_EPOCH = 2
 """Steps past the end of an epoch, or of the second one of a small data set."""
 MOST_TENSORS, MOST_ELEMENTS = 256, 512
@@ -84,7 +87,7 @@ class Recording:
         random: digest of the random numbers' states when the last batch came, by source.
         order: digests of what samplers hold and of their random numbers, after the first batches and at the end.
         dataset: digest of what the data set holds at the end.
-        again: digest of the first batch of a new pass over a stream.
+        again: digests of the first batch of a new pass over a stream, and of one after its end.
         rereads: False if the first batch, read again at the end, is another one, or reading the last sample changes
             what the data set holds.
         does: what reading samples does to this process beside reading.
@@ -222,6 +225,10 @@ class Recorder:
         if isinstance(dataset, IterableDataset):
             with contextlib.suppress(Exception):  # it can be iterated once only
                 found.again = digest(next(iter(loader)))
+                until = time.monotonic() + END_SECONDS
+                for _batch in itertools.takewhile(lambda _: time.monotonic() < until, loader):
+                    pass
+                found.again += digest(next(iter(loader)))
         elif self._first is not None and (count := length(dataset)):
             last = _instead(indices, count - 1)
             if last is not None:

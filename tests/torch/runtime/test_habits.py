@@ -668,13 +668,15 @@ class Streamed(IterableDataset[int]):
 
 
 class Onward(IterableDataset[int]):
-    """Reads on where the pass before was left."""
+    """Reads on where the pass before was left, or ended."""
 
-    def __init__(self) -> None:
-        self.numbers = iter(range(64))
+    def __init__(self, length: int) -> None:
+        self.numbers, self.length, self.parts = iter(range(64)), length, 0
 
     def __iter__(self) -> Iterator[int]:
-        yield from self.numbers
+        for number in self.numbers if not self.length else range(self.length):
+            yield number + self.parts
+        self.parts += 1
 
 
 def replaced(generator: torch.Generator | None) -> RandomSampler:
@@ -696,7 +698,8 @@ ORDERS: dict[str, tuple[Callable[[torch.Generator], Any], bool]] = {
     "stream": (lambda _own: {"dataset": Streamed(), "batch_size": 2}, True),
     "drawn on the way": (lambda own: {"dataset": EIGHT, "batch_size": 16, "sampler": replaced(own)}, False),
     "own numbers": (lambda _own: {"dataset": EIGHT, "sampler": Lazily()}, False),
-    "stream of an iterator": (lambda _own: {"dataset": Onward(), "batch_size": 2}, False),
+    "stream of an iterator": (lambda _own: {"dataset": Onward(0), "batch_size": 2}, False),
+    "stream of parts": (lambda _own: {"dataset": Onward(40), "batch_size": 2}, False),
     "stream that goes on": (lambda _own: {"dataset": Streamed(goes_on=True), "batch_size": 2}, False),
 }
 
