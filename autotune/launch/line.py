@@ -228,4 +228,9 @@ def _count(option: str, text: str) -> int:
     return int(text)
 
 
+def _in_front(name: str, _words: Sequence[str]) -> Script:
+    raise UsageError(f"{name}: put it in front of autotune: {name} ... autotune run train.py")
+
+
 LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "mpiexec": _mpiexec, "mpirun": _mpiexec}
+LAUNCHERS |= dict.fromkeys("srun nohup nice taskset numactl time sudo".split(), _in_front)

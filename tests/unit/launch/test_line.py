@@ -108,6 +108,7 @@ def test_lines_that_users_write(line: str, found: Script) -> None:
         ("mpiexec -n 2 ./train", "give a line that starts Python"),
         ("mpiexec python train.py", "say how many processes"),
         ("mpiexec -x A=1 -n 2 python train.py", "does not know this option"),
+        ("nohup python train.py", "put it in front of autotune"),
         ("python", "no script follows"),
         ("python -c pass", "does not know this option"),
         ("python -m torch.distributed.launch train.py", "former launcher"),
