@@ -2,7 +2,8 @@
 works. Nothing here imports PyTorch.
 
 ``CUDA_DOUBLE`` names the file. ``CUDA_DOUBLE_CARDS``: 1 (default) or 2. ``CUDA_DOUBLE_MEMORY``: bytes of each card.
-``CUDA_DOUBLE_WITHOUT``: words out of ``poison threads time memory noise nvml`` for what it does not do.
+``CUDA_DOUBLE_WITHOUT``: words out of ``poison threads time memory noise`` (what it does
+not do), ``nvml`` (which refuses questions of memory) and ``library`` (NVML's, which is not there).
 """
 
 import fcntl
@@ -48,7 +49,7 @@ def visible() -> list[Card]:
     order = BY_BUS if os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else FASTEST_FIRST
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     found: list[Card] = []
-    for word in (map(str, range(len(order))) if listed is None else map(str.strip, listed.split(","))):
+    for word in map(str, range(len(order))) if listed is None else map(str.strip, listed.split(",")):
         named = [card for place, card in enumerate(order) if word == str(place) or card.uuid.startswith(word or "-")]
         if len(named) != 1:
             break

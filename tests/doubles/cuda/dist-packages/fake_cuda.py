@@ -24,13 +24,30 @@ QUEUE_NS = 500_000_000
 """A launch waits while the card has so much to do."""
 PRODUCTS = ("conv", "linear", "matmul", "mm", "bmm", "addmm", "scaled_dot_product_attention", "__matmul__")
 WAITS = {"item", "tolist", "__bool__", "__float__", "__int__", "__index__", "nonzero", "equal", "allclose", "__repr__"}
-BESIDE = {"copy_", "__get__", "__set__", "__getitem__", "__setitem__", "index_put_", "to", "cpu", "cuda", "_foreach_copy_", "set_"}
+BESIDE = {
+    "copy_",
+    "__get__",
+    "__set__",
+    "__getitem__",
+    "__setitem__",
+    "index_put_",
+    "to",
+    "cpu",
+    "cuda",
+    "_foreach_copy_",
+    "set_",
+}
 RANDOM = ("rand", "dropout", "normal", "bernoulli", "multinomial", "uniform", "exponential", "attention")
 FORKED = "CUDA error: initialization error\nCUDA kernel errors might be asynchronously reported at some other API call"
 FULL = (
     "CUDA out of memory. Tried to allocate {:.2f} MiB. GPU {} has a total capacity of {:.2f} GiB of which {:.2f} MiB is"
     " free. Including non-PyTorch memory, this process has {:.2f} GiB memory in use."
 )
+
+
+ON_CARD = "can't convert cuda:{} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+APART = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
+NO_TRITON = "Cannot find a working triton installation. Either the package is not installed or it is too old."
 
 
 class Driver:
@@ -55,7 +72,7 @@ class Driver:
         count, self.started = len(self.cards), True
         self.allocated, self.reserved, self.peak, self.until = [0] * count, [0] * count, [0] * count, [0] * count
         self.shared.join()
-        torch.cuda.default_generators = tuple(torch._C.Generator().manual_seed(0) for _ in self.cards)
+        torch.cuda.default_generators = tuple(torch._C.Generator() for _ in self.cards)
         if "threads" not in WITHOUT:
             for _ in range(2):  # native ones: Python's `threading` does not know them
                 (lock := _thread.allocate_lock()).acquire()
@@ -165,11 +182,9 @@ class Cards(TorchFunctionMode):
         if name in ("pin_memory", "is_pinned"):
             return pinned(args[0]) if name == "pin_memory" else is_pinned(args[0])
         pin = kwargs.pop("pin_memory", False)
-        index = inputs = None
-        named = kwargs.get("device") is not None
-        if named:
-            if (index := wanted(kwargs["device"])) is not None:
-                kwargs["device"] = "cpu"
+        index, named = None, kwargs.get("device") is not None
+        if named and (index := wanted(kwargs["device"])) is not None:
+            kwargs["device"] = "cpu"
         inputs = tensors_in((args, kwargs))
         places = {id(t): card_of(t) for t in inputs}
         found = {place for place in places.values() if place is not None}
@@ -183,7 +198,7 @@ class Cards(TorchFunctionMode):
         if name in WAITS:
             driver.wait(index)
         if name in ("numpy", "__array__"):
-            raise TypeError(f"can't convert cuda:{index} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+            raise TypeError(ON_CARD.format(index))
         result = self.compute(func, name, index, args, kwargs)
         return result if named and index is None else self.keep(func, name, index, result, inputs)
 
@@ -191,8 +206,7 @@ class Cards(TorchFunctionMode):
         """Return the card that all ``inputs`` are on: numbers of the CPU may be among them, and what is copied."""
         apart = {f"cuda:{places[id(t)]}" if places[id(t)] is not None else "cpu" for t in inputs if t.dim()}
         if len(apart) > 1 and name not in BESIDE and not name.startswith("_has"):
-            one, other = sorted(apart, reverse=True)[:2]
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!")
+            raise RuntimeError(APART.format(*sorted(apart, reverse=True)))
         return next(place for place in places.values() if place is not None)
 
     def compute(self, func, name, index, args, kwargs):
@@ -251,7 +265,8 @@ class Cards(TorchFunctionMode):
         if there == here:
             result = torch.Tensor.to(tensor, *args, **kwargs)
             return result if result is tensor or here is None else self.keep(func, name, here, result, [tensor])
-        waits = not kwargs.get("non_blocking", args[1] if len(args) > 1 else False) or not (there is None or is_pinned(tensor))
+        waits = not kwargs.get("non_blocking", args[1] if len(args) > 1 else False)
+        waits = waits or not (there is None or is_pinned(tensor))
         result = torch.Tensor.to(tensor, *args[:1], **{**kwargs, "copy": True, "non_blocking": False})
         for index in {here, there} - {None}:
             driver.work(index, LAUNCH + tensor.nbytes * PER_BYTE)
@@ -296,7 +311,7 @@ def pinned(tensor):
     """Return a copy of ``tensor`` in pinned memory."""
     with torch._C.DisableTorchFunction():
         if card_of(tensor) is not None:
-            raise RuntimeError(f"cannot pin '{tensor.type().replace('torch', 'torch.cuda')}' only dense CPU tensors can be pinned")
+            raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
         copy = tensor.clone()
         copy.untyped_storage().pinned = True
         return copy
@@ -375,26 +390,37 @@ def install() -> None:
     def properties(index):
         card = driver.cards[index]
         major, minor = card.capability
-        return SimpleNamespace(name=card.name, major=major, minor=minor, total_memory=MEMORY, multi_processor_count=46, uuid=card.uuid, warp_size=32)
+        found = {"name": card.name, "uuid": card.uuid, "major": major, "minor": minor, "total_memory": MEMORY}
+        return SimpleNamespace(multi_processor_count=46, warp_size=32, **found)
 
     answers = {
-        "_cuda_getDeviceCount": lambda: driver.look(), "_cuda_init": driver.start, "_cuda_getArchFlags": lambda: None,
-        "_cuda_isInBadFork": lambda: driver.forked, "_cuda_getDevice": lambda: driver.current,
-        "_cuda_setDevice": select, "_cuda_synchronize": synchronize, "_cuda_emptyCache": empty,
-        "_cuda_memoryStats": driver.stats, "_cuda_resetPeakMemoryStats": peak,
+        "_cuda_getDeviceCount": lambda: driver.look(),
+        "_cuda_init": driver.start,
+        "_cuda_getArchFlags": lambda: None,
+        "_cuda_isInBadFork": lambda: driver.forked,
+        "_cuda_getDevice": lambda: driver.current,
+        "_cuda_setDevice": select,
+        "_cuda_synchronize": synchronize,
+        "_cuda_emptyCache": empty,
+        "_cuda_memoryStats": driver.stats,
+        "_cuda_resetPeakMemoryStats": peak,
         "_cuda_getCurrentRawStream": lambda _index: 0,
-        "_accelerator_getAccelerator": lambda: accelerator, "_accelerator_getDeviceIndex": lambda: driver.current,
-        "_accelerator_setDeviceIndex": select, "_accelerator_exchangeDevice": exchange,
+        "_accelerator_getAccelerator": lambda: accelerator,
+        "_accelerator_getDeviceIndex": lambda: driver.current,
+        "_accelerator_setDeviceIndex": select,
+        "_accelerator_exchangeDevice": exchange,
         "_accelerator_maybeExchangeDevice": exchange,
         "_accelerator_synchronizeDevice": lambda index: synchronize(index) if driver.started else None,
-        "_accelerator_getStream": lambda _index: Stream(), "_accelerator_isAllocatorInitialized": lambda: driver.started, "_accelerator_emptyCache": empty,
+        "_accelerator_getStream": lambda _index: Stream(),
+        "_accelerator_isAllocatorInitialized": lambda: driver.started,
+        "_accelerator_emptyCache": empty,
     }
     for name, answer in answers.items():
         setattr(torch._C, name, answer)
     cuda._is_in_bad_fork, cuda._get_device_properties, cuda.Event = answers["_cuda_isInBadFork"], properties, Event
     cuda._exchange_device = cuda._maybe_exchange_device = exchange
     cuda._cudart = SimpleNamespace(cudaMemGetInfo=free)
-    if "nvml" not in WITHOUT:
+    if "library" not in WITHOUT:
         cuda._raw_device_count_nvml = lambda: len(fake_cards.BY_BUS)
         cuda._raw_device_uuid_nvml = lambda: [card.uuid for card in fake_cards.BY_BUS]
     for name in ("set_autocast_enabled", "set_autocast_dtype"):

@@ -25,7 +25,7 @@ class NVMLError_NotSupported(NVMLError):  # noqa: N801
 
 
 def nvmlInit() -> None:  # noqa: N802
-    if "CUDA_DOUBLE" not in os.environ:
+    if "CUDA_DOUBLE" not in os.environ or "library" in fake_cards.WITHOUT:
         raise NVMLError_LibraryNotFound
 
 
