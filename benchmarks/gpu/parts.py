@@ -42,7 +42,7 @@ class Work:
         name: of its file.
         folder: of all parts' files.
         subject: the task, where it is about one.
-        rehearse: on the CPU, small.
+        rehearse: small, on a double of a card.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Work:
     @property
     def device(self) -> str:
         """Where the subject trains."""
-        return "cpu" if self.rehearse or self.subject is None else self.subject.device
+        return "cuda" if self.subject is None else self.subject.device
 
     @property
     def profile(self) -> Path:
@@ -64,7 +64,7 @@ class Work:
     def variables(self) -> dict[str, str]:
         """Return the environment of what is started."""
         found = dict(os.environ)
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), found.get("PYTHONPATH"))))
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, (found.get("PYTHONPATH"), str(ROOT))))
         found |= {"AUTOTUNE_REHEARSAL": "1"} if self.rehearse else {}
         return found | ({"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {})
 

@@ -95,6 +95,9 @@ class Shared:
         column = 1 + FASTEST_FIRST.index(card)
         return {self._cells[row]: self._cells[row + column] for row in rows if _lives(self._cells[row])}
 
+    def left(self, card: Card) -> int:
+        return MEMORY - sum(self.held(card).values())
+
     def hold(self, card: Card, size: int) -> int:
         """Hold ``size`` bytes of ``card`` in this process if they are free; return the bytes that are not, 0 if so."""
         with self._locked():

@@ -1,4 +1,4 @@
-"""Puts cards under PyTorch in every process that imports it, if `CUDA_DOUBLE` names the file that they share."""
+"""Puts cards under PyTorch in every process that imports it, if ``CUDA_DOUBLE`` names the file that they share."""
 
 import importlib.util
 import os
@@ -8,23 +8,17 @@ import sys
 class Finder:
     """Lets the double in once PyTorch is there."""
 
-    looking = False
-
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self.looking:
+        if name != "torch":
             return None
-        self.looking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.looking = False
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        sys.meta_path.insert(0, self)
         execute = spec.loader.exec_module
 
         def then_install(module):
             execute(module)
-            import fake_cuda
-
-            fake_cuda.install()
+            importlib.import_module("fake_cuda").install()
 
         spec.loader.exec_module = then_install
         return spec
