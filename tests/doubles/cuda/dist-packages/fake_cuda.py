@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 BLOCK, ROUNDED = 2 << 20, 512
 """Bytes that the caching allocator asks a card for, and gives to a tensor: multiples of these."""
-LAUNCH, PER_BYTE, PER_PRODUCT = 10e-6, 0.2e-9, 0.4e-9
+LAUNCH, PER_BYTE, PER_PRODUCT = 10e-6, 0.2e-9, 1.6e-9
 """Seconds of the fastest card for each kernel, byte, and multiplication with addition."""
 QUEUE_NS = 500_000_000
 """A launch waits while the card has so much to do."""
