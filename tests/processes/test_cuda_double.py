@@ -17,7 +17,7 @@ BEGIN = """
 import os, time
 import torch
 from autotune import devices
-from autotune.trial.child import probe_run
+from autotune.trial.child import probe_run, task
 
 def in_fork(work):
     read, write = os.pipe()
@@ -95,6 +95,7 @@ assert optimizer.state[weight]["exp_avg"].sum() == moments
 assert torch.equal(torch.rand(2, device="cuda"), drawn), "dropout draws otherwise in each comparison"
 """
 STARTED = """
+task.warm_lazy_imports()
 assert probe_run.why_not_fork() is None
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # as a script does, after the fork server has looked at itself
 assert torch.cuda.get_device_name() == "NVIDIA Double 4000"
@@ -120,6 +121,6 @@ assert "CUDA" in probe_run.why_not_fork()
     ],
 )
 def test_a_card_in_a_process(code: str, options: dict, tmp_path: Path) -> None:
-    env = os.environ | variables(tmp_path, **options) | {"OMP_NUM_THREADS": "1"}
+    env = os.environ | variables(tmp_path, **options) | {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     done = subprocess.run([sys.executable, "-c", BEGIN + code], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

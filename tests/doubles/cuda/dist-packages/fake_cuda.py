@@ -315,7 +315,10 @@ def install() -> None:
         for index in range(len(driver.cards)):
             driver.empty(index)
 
-    both = {"setDevice": driver.select, "emptyCache": empty, "exchangeDevice": driver.select}
+    def in_context(work):
+        return lambda index=-1: (cuda._lazy_init(), work(index))[1]
+
+    both = {"setDevice": in_context(driver.select), "emptyCache": empty, "exchangeDevice": in_context(driver.select)}
     answers = {f"_{kind}_{name}": answer for kind in ("cuda", "accelerator") for name, answer in both.items()}
     answers |= {
         "_cuda_getDeviceCount": driver.look,
@@ -323,17 +326,16 @@ def install() -> None:
         "_cuda_getArchFlags": lambda: None,
         "_cuda_isInBadFork": lambda: driver.forked,
         "_cuda_getDevice": lambda: driver.current,
-        "_cuda_setDevice": lambda index: (cuda._lazy_init(), driver.select(index)),
         "_cuda_synchronize": driver.wait,
         "_cuda_memoryStats": driver.stats,
         "_cuda_resetPeakMemoryStats": lambda index: driver.peak.__setitem__(index, driver.reserved[index]),
         "_cuda_getCurrentRawStream": lambda _index: 0,
         "_accelerator_getAccelerator": lambda: torch.device("cuda"),
-        "_accelerator_getDeviceIndex": lambda: driver.current,
-        "_accelerator_setDeviceIndex": lambda index: (cuda._lazy_init(), driver.select(index)),
-        "_accelerator_maybeExchangeDevice": driver.select,
+        "_accelerator_getDeviceIndex": in_context(lambda _index: driver.current),
+        "_accelerator_setDeviceIndex": in_context(driver.select),
+        "_accelerator_maybeExchangeDevice": in_context(driver.select),
         "_accelerator_synchronizeDevice": driver.wait,
-        "_accelerator_getStream": lambda _index: stream,
+        "_accelerator_getStream": in_context(lambda _index: stream),
         "_accelerator_isAllocatorInitialized": lambda: driver.started,
     }
     for name, answer in answers.items():
