@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.cuda import variables
-from tests.slow.harness import autotune, environment, left
+from tests.slow.harness import Finished, autotune, environment, left
 
 pytestmark = pytest.mark.torch
 
@@ -33,7 +33,7 @@ for epoch in range(int(os.environ.get("EPOCHS", 1000))):
     total = 0.0
     for x, y in loader:
         x, y = x.to(device), y.to(device)
-        {memory}
+        {each}
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
@@ -41,12 +41,14 @@ for epoch in range(int(os.environ.get("EPOCHS", 1000))):
         total += loss.item()
     print(f"loss {{total / len(loader):.6f}}", flush=True)
 """
+HUNGRY = "torch.empty(len(x) * 2**20, dtype=torch.uint8, device=device)"
 
 
-def script(folder: Path, first: str = "", device: str = "cuda", memory: str = "") -> Path:
-    """Write the script; ``memory`` is a line of each step."""
-    (folder / "train.py").write_text(SCRIPT.format(first=first, device=device, memory=memory))
-    return folder
+def tuned(folder: Path, cards: dict[str, str], *options: str, each: str = "", **script: str) -> Finished:
+    (folder / "train.py").write_text(SCRIPT.format(**{"first": "", "device": "cuda", "each": each} | script))
+    done = autotune(folder, "tune", *options, "--profile", "p.yaml", "--json", "train.py", **cards)
+    assert (done.code, left()) == (0, set()), done.err
+    return done
 
 
 def losses(printed: str) -> list[float]:
@@ -54,58 +56,36 @@ def losses(printed: str) -> list[float]:
 
 
 def test_a_script_on_a_card_is_tuned_and_runs_as_before(tmp_path: Path) -> None:
-    """It cannot be forked where it trains, and does not repeat its own bits: neither is a reason to leave out a knob."""
-    cards, folder = variables(tmp_path), script(tmp_path)
-    tuned = autotune(folder, "tune", "--budget", "60s", "--profile", "p.yaml", "--json", "train.py", **cards)
-    assert tuned.code == 0, tuned.err
-    assert tuned.profile["target"]["device"] == "cuda"
-    assert tuned.profile["evidence"]["trials"] > 5, tuned.err
-    assert "repeat" not in tuned.err
-    assert left() == set()
-    plain = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=folder,
-        env=environment() | cards | {"EPOCHS": "2"},
-        capture_output=True,
-        text=True,
-    )
-    ours = autotune(folder, "run", "--profile", "p.yaml", "--level", "safe", "train.py", EPOCHS="2", **cards)
-    assert ours.code == plain.returncode == 0, ours.err + plain.stderr
-    assert losses(ours.out) == pytest.approx(losses(plain.stdout), rel=1e-3)
+    """It cannot be forked where it trains, and does not repeat its bits: no knob is left out for either."""
+    cards = variables(tmp_path)
+    found = tuned(tmp_path, cards, "--budget", "100s")
+    assert found.profile["target"]["device"] == "cuda"
+    assert found.profile["evidence"]["trials"] > 5, found.err
+    assert "repeat" not in found.err
+    plain, env = [sys.executable, "train.py"], cards | {"EPOCHS": "2"}
+    theirs = subprocess.run(plain, cwd=tmp_path, env=environment() | env, capture_output=True, text=True)
+    ours = autotune(tmp_path, "run", "--profile", "p.yaml", "--level", "safe", "train.py", **env)
+    assert ours.code == theirs.returncode == 0, ours.err + theirs.stderr
+    assert losses(ours.out) == pytest.approx(losses(theirs.stdout), rel=1e-3)
     assert len(losses(ours.out)) == 2
 
 
 @pytest.mark.parametrize(
-    ("first", "device"),
-    [
-        pytest.param("", "cuda:1", id="cuda:1"),
-        pytest.param("os.environ['CUDA_VISIBLE_DEVICES'] = '1'", "cuda", id="its own CUDA_VISIBLE_DEVICES"),
-    ],
+    "script", [{"device": "cuda:1"}, {"first": "os.environ['CUDA_VISIBLE_DEVICES'] = '1'"}], ids=["cuda:1", "variable"]
 )
-def test_a_script_is_measured_on_its_own_card(first: str, device: str, tmp_path: Path) -> None:
-    cards, folder = variables(tmp_path, cards=2), script(tmp_path, first, device)
-    least = ("--budget", "40s", "--only", "optimizer_impl", "--profile", "p.yaml", "--json")
-    tuned = autotune(folder, "tune", *least, "train.py", **cards)
-    assert tuned.code == 0, tuned.err
-    assert tuned.profile["target"]["device"] == device
-    idle, busy = struct.unpack("qq", (tmp_path / "cards").read_bytes()[:16])
-    assert idle == 0 < busy, "the other card has worked"
+def test_a_script_is_measured_on_its_own_card(script: dict[str, str], tmp_path: Path) -> None:
+    cards = variables(tmp_path, cards=2)
+    found = tuned(tmp_path, cards, "--budget", "40s", "--only", "optimizer_impl", **script)
+    assert found.profile["target"]["device"] == script.get("device", "cuda")
+    other, own = struct.unpack("qq", (tmp_path / "cards").read_bytes()[:16])
+    assert other == 0 < own, "the other card has worked"
 
 
-@pytest.mark.parametrize(
-    ("level", "only", "memory"),
-    [
-        pytest.param("amp", "precision", "", id="two never fit"),
-        pytest.param(
-            "max", "batch_size", "torch.empty(len(x) * 2**20, dtype=torch.uint8, device=device)", id="a candidate"
-        ),
-    ],
-)
-def test_memory_of_a_card_that_ends(level: str, only: str, memory: str, tmp_path: Path) -> None:
-    """The proof needs no memory for two; a batch that does not fit ends its trial, and not the run."""
-    cards, folder = variables(tmp_path, memory=400 << 20), script(tmp_path, memory=memory)
-    least = ("--budget", "60s", "--level", level, "--only", only, "--profile", "p.yaml", "--json")
-    tuned = autotune(folder, "tune", *least, "train.py", **cards)
-    assert tuned.code == 0, tuned.err
-    assert ("out of memory" in tuned.err) == bool(memory), tuned.err
-    assert level in tuned.profile["levels"]
+@pytest.mark.parametrize(("level", "only", "each"), [("amp", "precision", ""), ("max", "batch_size", HUNGRY)])
+def test_memory_of_a_card_that_ends(level: str, only: str, each: str, tmp_path: Path) -> None:
+    """Two processes never fit, and a proof needs no two; a batch that does not fit ends its trial, not the run."""
+    cards = variables(tmp_path, memory=400 << 20)
+    found = tuned(tmp_path, cards, "--budget", "60s", "--level", level, "--only", only, each=each)
+    failures = found.profile["evidence"]["failures"]
+    assert any(each["kind"] == "out-of-memory" for each in failures) == bool(each), failures
+    assert "proof" in found.err, found.err

@@ -29,9 +29,9 @@ RANDOM = ("rand", "dropout", "normal", "bernoulli", "multinomial", "uniform", "e
 FORKED = "CUDA error: initialization error\nCUDA kernel errors might be asynchronously reported at some other API call"
 ORDINAL = "CUDA error: invalid device ordinal"
 FULL = (
-    "CUDA out of memory. Tried to allocate {:.2f} MiB. GPU {} has a total capacity of {:.2f} GiB of which {:.2f} MiB is"
-    " free. Including non-PyTorch memory, this process has {:.2f} GiB memory in use."
+    "CUDA out of memory. Tried to allocate {:.2f} MiB. GPU {} has a total capacity of {:.2f} GiB of which {:.2f} MiB "
 )
+FULL += "is free. Including non-PyTorch memory, this process has {:.2f} GiB memory in use."
 NUMPY = "can't convert cuda:{} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
 APART = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 PINNED = "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned"
@@ -79,7 +79,7 @@ class Driver:
         """Take ``size`` bytes of a card, out of what is reserved if there is room."""
         wanted = max(self.reserved[index], -(-(self.allocated[index] + size) // BLOCK) * BLOCK)
         if (missing := self.hold(index, wanted)) and self.reserved[index]:
-            self.empty(index)
+            self.empty()
             missing = self.hold(index, wanted)
         if missing:
             free, mine = max(0, wanted - self.reserved[index] - missing), self.reserved[index] + CONTEXT
@@ -97,9 +97,10 @@ class Driver:
     def free(self, index: int, size: int, pid: int) -> None:
         self.allocated[index] -= size if pid == os.getpid() else 0
 
-    def empty(self, index: int) -> None:
+    def empty(self) -> None:
         """Give back what is reserved for nothing."""
-        self.hold(index, -(-self.allocated[index] // BLOCK) * BLOCK)
+        for index in range(len(self.cards)):
+            self.hold(index, -(-self.allocated[index] // BLOCK) * BLOCK)
 
     def work(self, index: int, seconds: float) -> None:
         if "time" not in WITHOUT:
@@ -184,22 +185,19 @@ class Cards(TorchFunctionMode):
             index, apart = on_cards[0], {"cpu" if p is None else f"cuda:{p}" for t, p in places if t.dim()}
             if len(apart) > 1 and name not in BESIDE and not name.startswith("_has"):
                 raise RuntimeError(APART.format(*sorted(apart, reverse=True)))
-        if name in WAITS:
-            driver.wait(index)
         if name in ("numpy", "__array__"):
             raise TypeError(NUMPY.format(index))
-        result = self.compute(func, name, index, args, kwargs)
-        return result if index is None else self.keep(name, index, result, inputs)
-
-    def compute(self, func, name, index, args, kwargs):
-        """Call ``func``. Random numbers are the card's own."""
-        if index is None or not any(word in name for word in RANDOM):
+        if index is None:
             return func(*args, **kwargs)
+        if name in WAITS:
+            driver.wait(index)
+        if not any(word in name for word in RANDOM):
+            return self.keep(name, index, func(*args, **kwargs), inputs)
         host, card = torch.default_generator, torch.cuda.default_generators[index]
         own = host.get_state()
         host.set_state(card.get_state())
         try:
-            return func(*args, **kwargs)
+            return self.keep(name, index, func(*args, **kwargs), inputs)
         finally:
             card.set_state(host.get_state())
             host.set_state(own)
@@ -294,8 +292,8 @@ def pinned(tensor: torch.Tensor) -> torch.Tensor:
 
 def properties(index: int) -> SimpleNamespace:
     card = driver.cards[index]
-    facts = dict(zip(("major", "minor"), card.capability, strict=True), name=card.name, uuid=card.uuid)
-    return SimpleNamespace(total_memory=MEMORY, multi_processor_count=46, warp_size=32, **facts)
+    (major, minor), facts = card.capability, {"name": card.name, "uuid": card.uuid, "total_memory": MEMORY}
+    return SimpleNamespace(major=major, minor=minor, multi_processor_count=46, warp_size=32, **facts)
 
 
 def without_triton(*_arguments, **_options):
@@ -311,14 +309,14 @@ def install() -> None:
         card = mark_of(tensor, "card") if type(tensor).__name__ != "FakeTensor" else None
         return place.__get__(tensor) if card is None else torch.device("cuda", card)
 
-    def empty():
-        for index in range(len(driver.cards)):
-            driver.empty(index)
-
     def in_context(work):
         return lambda index=-1: (cuda._lazy_init(), work(index))[1]
 
-    both = {"setDevice": in_context(driver.select), "emptyCache": empty, "exchangeDevice": in_context(driver.select)}
+    both = {
+        "setDevice": in_context(driver.select),
+        "emptyCache": driver.empty,
+        "exchangeDevice": in_context(driver.select),
+    }
     answers = {f"_{kind}_{name}": answer for kind in ("cuda", "accelerator") for name, answer in both.items()}
     answers |= {
         "_cuda_getDeviceCount": driver.look,
@@ -358,17 +356,12 @@ def install() -> None:
 
 
 def also_on_cpu(own):
-    def call(*arguments):
-        own(*arguments)
-        if arguments[0] == "cuda":
-            own("cpu", *arguments[1:])
-
-    return call
+    return lambda device, value: (own(device, value), device == "cuda" and own("cpu", value))
 
 
 def with_cards(own):
-    def run(thread):
+    def run(*arguments):
         with Cards():
-            own(thread)
+            own(*arguments)
 
     return run
