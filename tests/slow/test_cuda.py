@@ -87,5 +87,5 @@ def test_memory_of_a_card_that_ends(level: str, only: str, each: str, tmp_path: 
     cards = variables(tmp_path, memory=400 << 20)
     found = tuned(tmp_path, cards, "--budget", "60s", "--level", level, "--only", only, each=each)
     failures = found.profile["evidence"]["failures"]
-    assert any(each["kind"] == "out-of-memory" for each in failures) == bool(each), failures
+    assert any(failure["kind"] == "out-of-memory" for failure in failures) == bool(each), failures
     assert "proof" in found.err, found.err
