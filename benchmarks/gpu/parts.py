@@ -30,8 +30,6 @@ from benchmarks.recheck import BASELINE, counted, distinct, profiled
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, BLOCK_SECONDS = 8, 0.8
 TESTS = "tests/processes/test_gpu.py"
-LONG_TESTS = "not ends_with_a_profile"
-"""What the other parts show."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,8 @@ def facts(work: Work) -> None:
 
 
 def tests(work: Work) -> None:
-    """Run the tests that need a GPU, but for what takes long."""
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, "-k", LONG_TESTS]
+    """Run the tests that need a GPU."""
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
     ended, seconds = work.run(line)
     work.write(code=ended.returncode, seconds=seconds, tail=tail(ended.stdout))
 
