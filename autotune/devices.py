@@ -132,7 +132,8 @@ class _Cuda(Device):
     def was_asked(self) -> bool:
         import torch
 
-        return built().type == self.type and _in_fork(torch.cuda._is_in_bad_fork)
+        asked = built().type == self.type and _in_fork(torch.cuda._is_in_bad_fork)
+        return asked and self.count() > 0  # to count is to ask
 
 
 CPU = _Cpu(

@@ -105,8 +105,8 @@ def _before_rank_is_known(then: Callable[[], object]) -> None:
 
 def before_forks_are_unsafe(then: Callable[[], object]) -> None:
     """Call ``then`` once, before the first thread or context of a device is started, or memory is shared."""
-    starts = [(threading.Thread, "start"), (getattr(torch, devices.built().type, None), "_lazy_init")]
-    starts += [(multiprocessing.heap.Arena, "__init__"), (torch._C, "_cuda_getDeviceCount")]  # that asks the driver
+    device = getattr(torch, devices.built().type, None)
+    starts = [(threading.Thread, "start"), (device, "_lazy_init"), (multiprocessing.heap.Arena, "__init__")]
     _once_before([(owner, name) for owner, name in starts if hasattr(owner, name)], then)
 
 
