@@ -67,20 +67,13 @@ def test_throttling(tmp_path: Path, reasons: int, names: tuple[str, ...]) -> Non
     assert probe(tmp_path, FakeNvml([FakeGpu("GPU-a", reasons=reasons)]))[0].clocks_throttled == names
 
 
-@pytest.mark.parametrize(
-    "missing",
-    [
-        "nvmlDeviceGetMigMode",
-        "nvmlDeviceGetP2PStatus",
-        "nvmlDeviceGetCurrentClocksThrottleReasons",
-        "nvmlDeviceGetComputeRunningProcesses",
-        "nvmlDeviceGetPciInfo",
-        "nvmlDeviceGetTopologyCommonAncestor",
-    ],
-)
+OPTIONAL = "GetMigMode GetP2PStatus GetCurrentClocksThrottleReasons GetComputeRunningProcesses GetPciInfo"
+
+
+@pytest.mark.parametrize("missing", [*OPTIONAL.split(), "GetTopologyCommonAncestor"])
 def test_older_drivers_lack_functions(tmp_path: Path, missing: str) -> None:
     cards = [FakeGpu("GPU-a", "A", reasons=0x4), FakeGpu("GPU-b", "B")]
-    nvml = FakeNvml(cards, missing=frozenset({missing}))
+    nvml = FakeNvml(cards, missing=frozenset({f"nvmlDevice{missing}"}))
     assert [g.name for g in probe(tmp_path, nvml)] == ["A", "B"]
     assert nvml.calls[-1] == "nvmlShutdown"
 
