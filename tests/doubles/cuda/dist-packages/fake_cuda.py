@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from types import SimpleNamespace
+from unittest import mock
 
 import fake_cards
 import torch
@@ -36,6 +37,7 @@ NUMPY = "can't convert cuda:{} device type tensor to numpy. Use Tensor.cpu() to 
 APART = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 PINNED = "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned"
 NO_TRITON = "Cannot find a working triton installation. Either the package is not installed or it is too old."
+NO_COMPILER = mock.Mock(side_effect=RuntimeError(NO_TRITON))
 
 
 class Driver:
@@ -296,10 +298,6 @@ def properties(index: int) -> SimpleNamespace:
     return SimpleNamespace(major=major, minor=minor, multi_processor_count=46, warp_size=32, **facts)
 
 
-def without_triton(*_arguments, **_options):
-    raise RuntimeError(NO_TRITON)
-
-
 def install() -> None:
     """Answer what PyTorch's Python asks its C++ part."""
     cuda, place = torch.cuda, torch.Tensor.__base__.device
@@ -338,7 +336,7 @@ def install() -> None:
     }
     for name, answer in answers.items():
         setattr(torch._C, name, answer)
-    torch.Tensor.device, torch.compile = property(device_of), without_triton
+    torch.Tensor.device, torch.compile = property(device_of), NO_COMPILER
     for kind in ("cuda", "cpu"):
         setattr(torch.Tensor, f"is_{kind}", property(lambda tensor, kind=kind: tensor.device.type == kind))
     cuda._is_in_bad_fork, cuda._get_device_properties = answers["_cuda_isInBadFork"], properties
@@ -348,20 +346,15 @@ def install() -> None:
         cuda._raw_device_count_nvml = lambda: len(fake_cards.BY_BUS)
         cuda._raw_device_uuid_nvml = lambda: [card.uuid for card in fake_cards.BY_BUS]
     for name in ("set_autocast_enabled", "set_autocast_dtype"):
-        setattr(torch, name, also_on_cpu(getattr(torch, name)))
+        own = getattr(torch, name)
+        setattr(torch, name, lambda kind, to, own=own: (own(kind, to), kind == "cuda" and own("cpu", to)))
     torch.autograd._engine_run_backward = goes_backward(torch.autograd._engine_run_backward)
-    threading.Thread._bootstrap_inner = with_cards(threading.Thread._bootstrap_inner)
+    run = threading.Thread._bootstrap_inner
+
+    def with_cards(thread):
+        with Cards():
+            run(thread)
+
+    threading.Thread._bootstrap_inner = with_cards
     os.register_at_fork(after_in_child=driver.after_fork)
     Cards().__enter__()
-
-
-def also_on_cpu(own):
-    return lambda device, value: (own(device, value), device == "cuda" and own("cpu", value))
-
-
-def with_cards(own):
-    def run(*arguments):
-        with Cards():
-            own(*arguments)
-
-    return run
