@@ -6,7 +6,8 @@ needs a row only if it has figures of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,6 +62,11 @@ class Device:
         """Return True if this process may have started it, so that forks of it cannot use it any more."""
         return bool(self._ask("is_initialized", otherwise=self.is_available))
 
+    def was_asked(self) -> bool:
+        """Return True if this process has asked its driver, such as for the number of cards if NVML is not there: forks
+        cannot use it then, either. It forks this process, which has one thread only."""
+        return self.has_context()
+
     def select(self) -> None:
         """Make it the current one of its kind."""
         self._ask("set_device", self.index, otherwise=lambda _index: None)
@@ -79,6 +85,15 @@ class Device:
         """Count that from now on, without what is reserved for nothing."""
         self._ask("empty_cache", otherwise=lambda: None)
         self._ask("reset_peak_memory_stats", self.index, otherwise=lambda _index: None)
+
+    def random_states(self) -> Any:
+        """Return the states of the random numbers that are drawn there; None if PyTorch does not say."""
+        return self._ask("get_rng_state_all", otherwise=lambda: None)
+
+    def set_random_states(self, states: Any) -> None:
+        """Go on with `random_states`."""
+        if states is not None:
+            self._ask("set_rng_state_all", states, otherwise=lambda _states: None)
 
     def _ask(self, name: str, *arguments: Any, otherwise: Any) -> Any:
         """Call a function of the kind's module in ``torch``, which few modules have all of."""
@@ -114,6 +129,12 @@ class _Cuda(Device):
 
         return torch.cuda.device_count()
 
+    def was_asked(self) -> bool:
+        import torch
+
+        asked = built().type == self.type and _in_fork(torch.cuda._is_in_bad_fork)
+        return asked and self.count() > 0  # to count is to ask
+
 
 CPU = _Cpu(
     type="cpu",
@@ -140,12 +161,26 @@ def of(name: object) -> Device:
     return replace(KINDS.get(kind) or Device(type=kind), index=int(index) if index else None)
 
 
-def found() -> Device:
-    """Return what training takes here if nobody chooses: an accelerator if there is one. It starts no context."""
+def built() -> Device:
+    """Return the accelerator that this PyTorch was built for; CPUs if for none. It asks no driver: that can be enough
+    to forbid forks, and it reads ``CUDA_VISIBLE_DEVICES`` then, which a script may still set."""
     import torch
 
+    own = torch.accelerator.current_accelerator()
+    return CPU if own is None else of(own.type)
+
+
+def _in_fork(condition: Callable[[], object]) -> bool:
+    """Return True if ``condition`` holds in a fork of this process."""
+    child = os.fork()
+    if child == 0:
+        os._exit(bool(condition()))
+    return os.waitpid(child, 0)[1] != 0
+
+
+def found() -> Device:
+    """Return what training takes here if nobody chooses: an accelerator if there is one. It starts no context."""
     if CUDA.is_available():
         return CUDA
-    own = torch.accelerator.current_accelerator()
-    kind = of(own.type) if own is not None else CPU
+    kind = built()
     return kind if kind.is_available() else CPU

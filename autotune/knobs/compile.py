@@ -64,6 +64,8 @@ def _why_not_compiled(context: Context) -> str | None:
     least, allows = (COMPILE_BUDGET_SECONDS, "10m") if on_host else (FIRST_COMPILE_BUDGET_SECONDS, "3m")
     if budget < least:
         return f"compiling, and a proof with it, may not fit into {budget:g} s: --budget {allows} allows it"
+    if context.compile_failure is not None:
+        return f"the first compile failed: {context.compile_failure}"
     if took == math.inf:
         return "the first compile did not finish in its share of the run: --budget 10m gives it more"
     if took is not None and COMPILES_IN_A_RUN / 2 * took > budget:

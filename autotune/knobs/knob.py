@@ -57,7 +57,9 @@ class Context:
     budget_seconds: float = math.inf
     """What the run may take."""
     compile_seconds: float | None = None
-    """What the first compiled step took; infinite if it did not finish, None if none was tried."""
+    """What the first compiled step took; infinite if it did not finish, None if none was tried, or it failed."""
+    compile_failure: str | None = None
+    """Why the compiler does not work here; None if it is not known to fail."""
     start_seconds: float = 0.0
     """Of a process for settings that cannot be changed in a running training."""
     neighbours: float = 0.0

@@ -60,7 +60,7 @@ def _gpus(inventory: Inventory) -> Rows:
         yield "GPUs", "none", "training runs on the CPU"
     for gpu in inventory.gpus:
         name = f"{gpu.name} (MIG slice)" if gpu.mig else gpu.name
-        memory = f"{size(gpu.memory_free)} free of {size(gpu.memory_total)}"
+        memory = f"{size(gpu.memory_free)} free of {size(gpu.memory_total)}" if gpu.memory_total else "memory unknown"
         links = f", links: {', '.join(sorted(set(gpu.links)))}" if gpu.links else ""
         yield "GPUs", f"GPU {gpu.index}", "{}, {}, capability {}.{}{}".format(name, memory, *gpu.capability, links)
         if gpu.foreign_processes:

@@ -107,6 +107,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
         self._changes = dict(changes)
+        self._looking: set[str] = set()
 
     def install(self) -> None:
         """Wait for the modules."""
@@ -119,11 +120,15 @@ class AfterImport(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return what the other finders find. To look a module up is not to import it yet."""
-        if fullname not in self._changes:
+        if fullname not in self._changes or fullname in self._looking:  # a finder of another tool asks all anew
             return None
+        self._looking.add(fullname)
         finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
         found = (finder.find_spec(fullname, path, target) for finder in finders)
-        spec = next((spec for spec in found if spec is not None), None)
+        try:
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            self._looking.discard(fullname)
         if spec is not None and spec.loader is not None:
             self._wrap(fullname, spec.loader)
         return spec

@@ -9,7 +9,7 @@ from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.compile import COMPILES_IN_A_RUN
 from autotune.knobs.knob import Context
 from autotune.knobs.space import Space
-from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
+from autotune.stats.outcome import BUDGET_OVER, Completed, NotApplied, Outcome, OutOfMemory, TimedOut
 from autotune.tuning.options import MAX_TRAINING_BUDGET
 from autotune.tuning.state import RunState
 
@@ -53,7 +53,7 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
     if settings is None:
         return context
     limit = FIRST_COMPILE_SECONDS if given is None else FIRST_COMPILE_SHARE * given
-    trial = next((each for each in state.history if each.settings == settings), None)
+    trial, began = next((each for each in state.history if each.settings == settings), None), state.schedule.clock()
     if trial is None:
         follows = "" if given is not None else "; the length of the run follows what it takes"
         stage = f"compiling the model once ({settings.compile}), up to {limit:.0f} s{follows}"
@@ -61,10 +61,12 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
         trial = state.measure(settings, space.level, deadline=state.schedule.clock() + limit)
     too_long = math.inf if isinstance(trial.outcome, TimedOut) else None
     took = trial.measurement.first_step_seconds if trial.measurement is not None else too_long
+    failed = isinstance(trial.outcome, NotApplied) and trial.outcome.knob == "compile"
     budget = context.budget_seconds
     if given is None:
         worth = trial.rate is not None and trial.rate >= NO_SLOWER * state.estimate(state.baseline)
-        spent = limit if took is None or took == math.inf else took
+        spent = state.schedule.clock() - began if took is None else min(took, limit)
         longer = budget + spent * (1 + COMPILES_IN_A_RUN if worth else 1)
         budget = max(budget, min(MAX_TRAINING_BUDGET, longer))
-    return replace(context, compile_seconds=took, budget_seconds=budget)
+    reason = trial.outcome.reason.removeprefix("compile: ") if failed else None
+    return replace(context, compile_seconds=took, budget_seconds=budget, compile_failure=reason)

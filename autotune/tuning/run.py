@@ -359,7 +359,8 @@ def _noise_scale(job: _Job, highest: Space) -> float | None:
     bench, schedule = job.state.bench, job.schedule
     seconds = min(NOISE_SECONDS, NOISE_SHARE * schedule.budget)
     slow = NOISE_STEPS * first_measured(job.state.history)[1].step_seconds > seconds
-    if slow or len(highest.global_batches) < 2 or bench.timeouts.starting > SCREENING_START * PATIENCE:
+    batches = min(len(highest.global_batches), len(highest.values["batch_size"]))  # --only may keep the user's
+    if slow or batches < 2 or bench.timeouts.starting > SCREENING_START * PATIENCE:
         return None
     job.observe(stage="measuring the gradient noise scale")
     found = bench.inspect(job.state.baseline, NOISE_SCALE_BY, seconds)[1].get("noise_scale")

@@ -4,7 +4,8 @@
 
 Runs the tests that need a GPU, tunes two tasks on the GPU and one on the CPU cores, and measures every claim again in
 plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost the rest. The result
-file is written after every part. ``--rehearse`` runs a small task on the CPU.
+file is written after every part. ``--rehearse`` runs a small task on a double of a card (`tests.doubles.cuda`): that
+shows whether the plan works, and its figures are of no machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from benchmarks.gpu.plan import TOTAL_SECONDS, Part, parts
 from benchmarks.plain.side_by_side import tail
+from tests.doubles import cuda
 
 LEAST_SECONDS = 5.0
 """With less left, a part does not begin."""
@@ -45,6 +47,9 @@ def main() -> None:
 def run(chosen: Iterable[Part], folder: Path, out: Path, total: float, *, rehearse: bool) -> dict[str, Any]:
     """Run ``chosen`` one after the other within ``total`` seconds; returns what ``out`` holds in the end."""
     started = time.monotonic()
+    if rehearse:
+        os.environ |= cuda.variables(folder) | {"OMP_NUM_THREADS": "1"}
+        print("rehearsed on a double of a card: the figures are of no machine", file=sys.stderr, flush=True)
     found: dict[str, Any] = {"format": "autotune.gpu/1", "rehearsal": rehearse, "parts": {}}
     for part in chosen:
         left = total - (time.monotonic() - started)

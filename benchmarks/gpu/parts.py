@@ -30,8 +30,6 @@ from benchmarks.recheck import BASELINE, counted, distinct, profiled
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, BLOCK_SECONDS = 8, 0.8
 TESTS = "tests/processes/test_gpu.py"
-LONG_TESTS = "not ends_with_a_profile"
-"""What the other parts show."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Work:
         name: of its file.
         folder: of all parts' files.
         subject: the task, where it is about one.
-        rehearse: on the CPU, small.
+        rehearse: small, on a double of a card.
     """
 
     name: str
@@ -53,7 +51,7 @@ class Work:
     @property
     def device(self) -> str:
         """Where the subject trains."""
-        return "cpu" if self.rehearse or self.subject is None else self.subject.device
+        return "cuda" if self.subject is None else self.subject.device
 
     @property
     def profile(self) -> Path:
@@ -64,7 +62,7 @@ class Work:
     def variables(self) -> dict[str, str]:
         """Return the environment of what is started."""
         found = dict(os.environ)
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), found.get("PYTHONPATH"))))
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, (found.get("PYTHONPATH"), str(ROOT))))
         found |= {"AUTOTUNE_REHEARSAL": "1"} if self.rehearse else {}
         return found | ({"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {})
 
@@ -94,8 +92,8 @@ def facts(work: Work) -> None:
 
 
 def tests(work: Work) -> None:
-    """Run the tests that need a GPU, but for what takes long."""
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, "-k", LONG_TESTS]
+    """Run the tests that need a GPU."""
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
     ended, seconds = work.run(line)
     work.write(code=ended.returncode, seconds=seconds, tail=tail(ended.stdout))
 

@@ -23,11 +23,11 @@ class FakeSlice:
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One GPU; ``slices`` None: MIG is off; ``processes`` are (pid, bytes), None: asking for them is an error."""
+    """One GPU; ``slices`` None: MIG is off; ``processes`` are (pid, bytes). Asking for what is None is an error."""
 
     uuid: str
     name: str = "Fake"
-    memory: int = 16 << 30
+    memory: int | None = 16 << 30
     capability: tuple[int, int] = (9, 0)
     bus: str = "00000000:3B:00.0"
     used: int = 0
@@ -72,6 +72,8 @@ def _start(nvml: FakeNvml) -> None:
 
 
 def _memory(nvml: FakeNvml, handle: Any, version: int) -> Any:
+    if handle.memory is None:
+        raise nvml.NVMLError
     return SimpleNamespace(total=handle.memory, free=handle.memory - handle.used, used=handle.used)
 
 

@@ -12,7 +12,7 @@ from autotune.probes import inventory
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.trial.running_scripts import running_task
-from tests.slow.harness import MLP, autotune
+from tests.slow.harness import MLP
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
@@ -61,10 +61,3 @@ def test_trials_run_forked_on_the_device(folder: Path, settings: Settings) -> No
         assert runner.no_fork_reason is None
     assert facts.device == "cuda"
     assert isinstance(outcome, Completed), outcome
-
-
-def test_tuning_ends_with_a_profile(folder: Path) -> None:
-    done = autotune(folder, "tune", "model.py", "--budget", "90s", "--json")
-    assert done.code == 0, done.err
-    assert done.profile["target"]["device"] == "cuda"
-    assert done.profile["levels"]["safe"]["settings"]["precision"] == "fp32"

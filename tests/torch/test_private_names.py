@@ -33,7 +33,7 @@ MODULES = (
 )
 NAMES = {
     "torch._C": "_is_tracing",
-    "torch.cuda": "_lazy_init",
+    "torch.cuda": "_lazy_init _is_in_bad_fork",
     "torch._C._distributed_c10d": "_create_work_from_future",
     "torch.distributed.distributed_c10d": "_get_default_store",
     "torch.nn.modules.batchnorm": "_BatchNorm _NormBase",

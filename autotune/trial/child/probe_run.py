@@ -105,7 +105,7 @@ def _before_rank_is_known(then: Callable[[], object]) -> None:
 
 def before_forks_are_unsafe(then: Callable[[], object]) -> None:
     """Call ``then`` once, before the first thread or context of a device is started, or memory is shared."""
-    device = getattr(torch, devices.found().type, None)
+    device = getattr(torch, devices.built().type, None)
     starts = [(threading.Thread, "start"), (device, "_lazy_init"), (multiprocessing.heap.Arena, "__init__")]
     _once_before([(owner, name) for owner, name in starts if hasattr(owner, name)], then)
 
@@ -338,15 +338,17 @@ def _users_place() -> str:
 
 def why_not_fork(place: str = "") -> str | None:
     """Return why a fork now could hang or corrupt the child; None if it is safe. ``place`` is where that began."""
-    threads = process_tree.own_threads()
+    device, threads = devices.built(), process_tree.own_threads()
+    if device.has_context():
+        return f"{device.type.upper()} is started before training{place}"
     if threads > 1:
         return f"{threads - 1} extra thread(s) run before training{place}"
     if "mpi4py.MPI" in sys.modules:
         return "the task imports mpi4py, which has started MPI"
-    if (device := devices.found()).has_context():
-        return f"{device.type.upper()} is started before training{place}"
     if children := active_children():  # loader workers answer one process only
         return f"the script runs {len(children)} process(es) of its own by then"
+    if device.was_asked():
+        return f"the {device.type.upper()} driver was asked before training{place}: NVML is not there"
     return _shared_memory()
 
 

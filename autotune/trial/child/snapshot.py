@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psutil
@@ -14,7 +15,9 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._pytree import tree_leaves, tree_map
 
+from autotune import devices
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime import random_state
 from autotune.runtime.fingerprints import objects
@@ -29,10 +32,10 @@ class Snapshot:
 
     Attributes:
         tensors: each parameter and buffer, with a copy.
-        optimizers: each with copies of its state and of its groups' options.
+        optimizers: each with what makes copies of its state, and with copies of its groups' options.
         others: schedules and gradient scalers, with their state dicts.
         numbers: of PyTorch, NumPy and Python.
-        sources: what writes the state of each other source of random numbers that the order of the data comes from.
+        sources: what writes the state of each other source of random numbers, of a device or of the data's order.
     """
 
     tensors: list[tuple[Tensor, Tensor]]
@@ -46,15 +49,21 @@ class Snapshot:
         """Copy the state; None if there is too little memory for it."""
         trained = list(optimizers)
         held = [*parameters_of(*trained), *buffers]
-        if sum(tensor.nbytes for tensor in held) > SHARE * psutil.virtual_memory().available:
+        states = filter(torch.is_tensor, tree_leaves([dict(each.state) for each in trained]))
+        if sum(tensor.nbytes for tensor in (*held, *states)) > SHARE * psutil.virtual_memory().available:
             return None
+        used = {devices.of(tensor.device) for tensor in held}
+        cards = [(device.random_states, device.set_random_states) for device in used]
         steppers = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler | GradScaler)]
         return cls(
             [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in held],
-            [(each, _state(each.state), _options(each)) for each in trained],
+            [
+                (each, {of: tree_map(_kept, state) for of, state in each.state.items()}, _options(each))
+                for each in trained
+            ],
             [(each, copy.deepcopy(each.state_dict())) for each in steppers],
             random_state.read(),
-            [(write, read()) for read, write in order_of(loader)[1]],
+            [(write, read()) for read, write in (*order_of(loader)[1], *cards)],
         )
 
     def restore(self) -> None:
@@ -65,7 +74,7 @@ class Snapshot:
                 tensor.grad = None
         for optimizer, state, options in self.optimizers:
             optimizer.state.clear()
-            optimizer.state.update(_state(state))
+            optimizer.state.update({of: tree_map(lambda make: make(), values) for of, values in state.items()})
             for group, values in zip(optimizer.param_groups, options, strict=False):
                 group.update(copy.deepcopy(values))
         for stepper, values in self.others:
@@ -81,9 +90,15 @@ def order_of(loader: Any) -> tuple[list[Any], list[tuple[Callable[[], Any], Call
     return parts, list(filter(None, map(random_state.of, objects(parts))))
 
 
-def _state(state: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a copy of an optimizer's state, for the same parameters."""
-    return {parameter: copy.deepcopy(values) for parameter, values in state.items()}
+def _state(optimizer: Optimizer) -> dict[Any, Any]:
+    return {parameter: tree_map(_kept, values) for parameter, values in optimizer.state.items()}
+
+
+def _kept(value: Any) -> Callable[[], Any]:
+    """Return what makes a copy of ``value`` as it is now. A tensor is kept on the CPU: its device may be full."""
+    if isinstance(value, Tensor):
+        return partial(value.detach().to("cpu", copy=True).to, value.device, copy=True)
+    return partial(copy.deepcopy, copy.deepcopy(value))
 
 
 def _options(optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.neighbour import ROOT
 
 
-def test_a_rehearsal_on_the_cpu_writes_what_a_gpu_would(tmp_path: Path) -> None:
+def test_a_rehearsal_on_a_double_writes_what_a_gpu_would(tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     line = [sys.executable, "-m", "benchmarks.gpu", "--rehearse", "--out", str(out)]
     subprocess.run([*line, "--only", "facts", "tune cnn", "recheck cnn"], cwd=ROOT, check=True, timeout=400)

@@ -26,7 +26,7 @@ STARTS = {"thread": thread, "CUDA": lambda: torch.cuda._lazy_init(), "memory": l
 def test_what_forbids_forks_is_seen_once_and_before(start: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with a GPU, whose context nothing starts here."""
     contexts: list[str] = []
-    monkeypatch.setattr(devices, "found", lambda: devices.CUDA)
+    monkeypatch.setattr(devices, "built", lambda: devices.CUDA)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: contexts.append("started"))
     before = threading.Thread.start
     seen: list[tuple[int, int]] = []

@@ -92,6 +92,7 @@ OFFERED = [
     ("compile", replace(GPU, compile_seconds=20.0), MODES, {}),
     ("compile", replace(GPU, compile_seconds=90.0), ("off",), dict.fromkeys(MODES[1:], LONG_COMPILE)),
     ("compile", replace(GPU, compile_seconds=math.inf), ("off",), {"max-autotune": "did not finish"}),
+    ("compile", replace(GPU, compile_failure="no Triton"), ("off",), {"default": "compile failed: no Triton"}),
     ("compile", replace(GPU, budget_seconds=30.0), ("off",), {"default": "may not fit into 30 s: --budget 3m"}),
     ("compile", with_gpu((6, 1)), ("off",), {"default": "Triton needs capability 7.0"}),
     ("compile", with_gpu((9, 0), batch_shapes=3), ("off",), {"default": "shapes change from batch to batch"}),

@@ -43,8 +43,9 @@ def test_unknown_facts_are_said_to_be_unknown() -> None:
     inventory = records.inventory()
     software = replace(inventory.software, torch=None, backends=(), allocators=())
     memory = replace(inventory.memory, shm_total=None, shm_free=None, transparent_hugepages=None)
-    shown = flat(machine.text(replace(inventory, software=software, memory=memory)))
-    for words in ("not installed", "/dev/shm none", "transparent: unknown", "only the system's"):
+    gpu = Gpu(0, "GB10", 0, 0, (12, 1), False, None, (), 0)
+    shown = flat(machine.text(replace(inventory, software=software, memory=memory, gpus=(gpu,))))
+    for words in ("not installed", "/dev/shm none", "transparent: unknown", "only the system's", "memory unknown"):
         assert words in shown
 
 

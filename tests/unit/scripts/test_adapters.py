@@ -56,6 +56,27 @@ def test_a_module_that_is_there_already_is_changed_at_once() -> None:
     assert module.changed == 2
 
 
+class Watcher:
+    """Another tool's finder: it asks all finders anew, as wrapt does, and wraps what they find."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "watched":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        original = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: original(module)
+        return spec
+
+
+def test_a_module_that_another_tool_watches_too_is_changed_once(tmp_path: Path) -> None:
+    (tmp_path / "watched.py").write_text("value = 1\n")
+    changes: list[Any] = []
+    sys.meta_path.insert(0, Watcher())
+    AfterImport({"watched": changes.append}).install()
+    assert changes == [importlib.import_module("watched")]
+
+
 def test_a_module_that_is_missing_stays_missing() -> None:
     AfterImport({"not_installed_at_all": change}).install()
     with pytest.raises(ModuleNotFoundError):

@@ -127,14 +127,17 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 class TestRun:
     OPTIONS = Options(budget=50.0, only=("optimizer_impl", "interop_threads", "malloc"))
 
-    @pytest.mark.parametrize(("least_steps", "found"), [(1, 4.0), (100, None)])
-    def test_the_noise_scale_is_measured_where_it_fits(
-        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, least_steps: int, found: float | None
+    @pytest.mark.parametrize(
+        ("least_steps", "only", "found"), [(1, "batch_size", 4.0), (100, "batch_size", None), (1, "malloc", None)]
+    )
+    def test_the_noise_scale_is_measured_where_it_fits_and_decides(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, least_steps: int, only: str, found: float | None
     ) -> None:
         """Before, 18 of 40 seconds went for it before anything was tried, and nothing was."""
         monkeypatch.setattr(run, "NOISE_STEPS", least_steps)
         stages: list[str] = []
-        tuned = run.run(TARGET, self.OPTIONS, lambda **changes: stages.append(changes.get("stage", "")))
+        options = replace(self.OPTIONS, only=(*self.OPTIONS.only, only))
+        tuned = run.run(TARGET, options, lambda **changes: stages.append(changes.get("stage", "")))
         assert tuned.profile.evidence.noise_scale == found
         noise = [at for at, stage in enumerate(stages) if "noise scale" in stage]
         assert (len(noise), noise == [] or stages.index("searching: amp") < noise[0]) == (found is not None, True)
