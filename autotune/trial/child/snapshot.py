@@ -57,10 +57,7 @@ class Snapshot:
         steppers = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler | GradScaler)]
         return cls(
             [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in held],
-            [
-                (each, {of: tree_map(_kept, state) for of, state in each.state.items()}, _options(each))
-                for each in trained
-            ],
+            [(each, _state(each), _options(each)) for each in trained],
             [(each, copy.deepcopy(each.state_dict())) for each in steppers],
             random_state.read(),
             [(write, read()) for read, write in (*order_of(loader)[1], *cards)],
@@ -91,6 +88,7 @@ def order_of(loader: Any) -> tuple[list[Any], list[tuple[Callable[[], Any], Call
 
 
 def _state(optimizer: Optimizer) -> dict[Any, Any]:
+    """Return what makes a copy of its state, for the same parameters."""
     return {parameter: tree_map(_kept, values) for parameter, values in optimizer.state.items()}
 
 
