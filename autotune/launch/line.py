@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -232,5 +232,10 @@ def _in_front(name: str, _words: Sequence[str]) -> Script:
     raise UsageError(f"{name}: put it in front of autotune: {name} ... autotune run train.py")
 
 
-LAUNCHERS = {"torchrun": _torchrun, "accelerate": _accelerate, "mpiexec": _mpiexec, "mpirun": _mpiexec}
-LAUNCHERS |= dict.fromkeys("srun nohup nice taskset numactl time sudo".split(), _in_front)
+LAUNCHERS: dict[str, Callable[[str, Sequence[str]], Script]] = {
+    "torchrun": _torchrun,
+    "accelerate": _accelerate,
+    "mpiexec": _mpiexec,
+    "mpirun": _mpiexec,
+    **dict.fromkeys(("srun", "nohup", "nice", "taskset", "numactl", "time", "sudo"), _in_front),
+}
