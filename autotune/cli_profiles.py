@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,30 +96,36 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 @profiles_app.command("list", cls=Command)
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles on this machine."""
-    from autotune.report import profile as words
-
-    looked, lines, data = places.places(), list[str](), list[dict[str, Any]]()
-    for there in map(registry.Registry, looked):
-        try:
-            names = there.names()
-        except ProfileError as error:  # a web server is not listed
-            say(str(error))
-            continue
-        for name in names:
-            own = {"source": there.source(name), "target": places.target_of(name)}
-            try:
-                content = None if there.url else there.read(name)  # files at URLs are not read
-                found = file.parse(content, own["source"]) if content is not None else None
-                lines.append(f"{own['source']}  {words.listed(found) if found else own['target']}")
-                data.append(own | ({"target": found.target.name, "key": found.key} if found else {}))
-            except ProfileError as error:
-                lines.append(str(error).splitlines()[0])
-                data.append(own | {"error": lines[-1]})
+    looked = places.places()
+    rows = registry.at_once([*map(registry.Registry, looked)], lambda there: [*_listed(there)])
+    lines, data = [line for line, _ in rows], [found for _, found in rows]
     if lines or as_json:
         answer("\n".join(lines), {"profiles": data}, as_json=as_json)
     else:
         folders = " or ".join(str(each) for each in looked if isinstance(each, Path))
         say(f"no profiles in {folders}; make one: autotune tune train.py")
+
+
+def _listed(there: registry.Registry) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the line of each profile in a registry, and what ``--json`` has of it."""
+    from autotune.report import profile as words
+
+    try:
+        names = there.names()
+    except ProfileError as error:  # a web server is not listed
+        say(str(error))
+        return
+    for name in names:
+        own = {"source": there.source(name), "target": places.target_of(name)}
+        try:
+            content = None if there.url else there.read(name)  # files at URLs are not read
+            found = file.parse(content, own["source"]) if content is not None else None
+        except ProfileError as error:
+            line = str(error).splitlines()[0]
+            yield line, own | {"error": line}
+            continue
+        line = f"{own['source']}  {words.listed(found) if found else own['target']}"
+        yield line, own | ({"target": found.target.name, "key": found.key} if found else {})
 
 
 @profiles_app.command("match", cls=Command)

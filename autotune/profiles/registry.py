@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.decoding import quote
 from autotune.errors import ProfileError, did_you_mean
@@ -125,6 +125,9 @@ class Registry:
         return match.compare(profile, here, self.source(name), content, None if self.url else self._root / name)
 
 
+Found = TypeVar("Found")
+
+
 # Which profile fits best ----------------------------------------------------------------------------------------------
 
 
@@ -201,9 +204,9 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     """
     looked = places.places(script) if roots is None else roots
     registries = [Registry(each) for each in looked]
-    found = _at_once(registries, lambda each: list(_candidates(each, here)))
+    found = at_once(registries, lambda each: list(_candidates(each, here)))
     if not any(_settles(one, here) for one in found):
-        found += _at_once(registries, lambda each: list(_candidates(each, here, others=True)))
+        found += at_once(registries, lambda each: list(_candidates(each, here, others=True)))
     best = min(found, key=lambda one: _rank(one, here), default=None)
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
     if best is not None and best.verdict in match.APPLIED:
@@ -213,7 +216,7 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     return Lookup(best, _why_none(here, looked, best), (*notes, *gone))
 
 
-def _at_once(registries: Sequence[Registry], work: Callable[[Registry], list[Match]]) -> list[Match]:
+def at_once(registries: Sequence[Registry], work: Callable[[Registry], list[Found]]) -> list[Found]:
     """Return what ``work`` finds in all ``registries``. Servers are waited for together: several may be down."""
     if sum(bool(each.url) for each in registries) < 2:  # a pool takes a while to import
         return [one for each in registries for one in work(each)]
