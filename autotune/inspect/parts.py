@@ -60,7 +60,8 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
-    return Inspection(tuple(blocks), step_seconds, items, load.wait_share, load.cpus, sampler.places(), loader)
+    threads = loop.load_threads()
+    return Inspection(tuple(blocks), step_seconds, items, load.wait_share, load.cpus, sampler.places(), loader, threads)
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:

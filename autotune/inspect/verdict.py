@@ -92,6 +92,7 @@ class Inspection:
         neighbours: processors that others kept busy.
         places: where each part spends most of its time, as far as that is the user's code.
         loader: why the loader takes as long as it does.
+        load_threads: that read samples in each worker, on average.
         operators: that take most of a step, the first most of all.
     """
 
@@ -102,6 +103,7 @@ class Inspection:
     neighbours: float = 0.0
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
+    load_threads: float = 1.0
     operators: tuple[Operator, ...] = ()
 
 

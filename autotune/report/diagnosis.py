@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autotune.inspect.verdict import CLOCKED, Bound, Diagnosis, Part, Place
+from autotune.knobs.worker_threads import SEVERAL
 from autotune.report import formatting
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
     rows = [
         *formatting.section("diagnose", [f"{name} ({formatting.duration(seconds)})"]),
         *formatting.section("Verdict", [sentence(found)]),
-        *formatting.section("Try", [ADVICE[bound]] if bound in ADVICE else []),
+        *formatting.section("Try", _advice(found)),
         *formatting.section("Step", _step(found)),
         *formatting.section("Operators", _operators(found) if bound is Bound.PASSES else []),
         *formatting.section("At most", _bounds(found)),
@@ -90,6 +91,18 @@ def sentence(found: Diagnosis) -> str:
     if place is not None and judged.bound in (Bound.LOOP, Bound.MAIN_PROCESS):
         words += f", {_place(place)}"
     return words
+
+
+def _advice(found: Diagnosis) -> Iterator[str]:
+    """Yield what to do about the verdict, first about workers whose libraries take each other's CPUs."""
+    workers, threads = found.settings.num_workers, found.inspection.load_threads
+    if workers and threads >= SEVERAL:
+        yield (
+            f"one thread for libraries such as NumPy's BLAS in each of your {workers} workers, which have {threads:.1f}"
+            " busy threads each: threadpoolctl.threadpool_limits(1) in worker_init_fn"
+        )
+    if found.verdict.bound in ADVICE:
+        yield ADVICE[found.verdict.bound]
 
 
 def _place(place: Place) -> str:

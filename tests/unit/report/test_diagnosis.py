@@ -39,6 +39,14 @@ def test_without_a_verdict_nothing_is_advised(doubt: Bound) -> None:
     assert not {"Try", "Operators"} & set(text("m", found, 1.0).split())
 
 
+@pytest.mark.parametrize(("workers", "threads", "said"), [(2, 1.9, True), (2, 1.1, False), (0, 1.9, False)])
+def test_threads_of_libraries_in_workers_are_named(workers: int, threads: float, said: bool) -> None:
+    found = diagnosis()
+    settings = found.settings.but(num_workers=workers, prefetch_factor=2 if workers else None)
+    found = replace(found, settings=settings, inspection=replace(found.inspection, load_threads=threads))
+    assert ("which have 1.9 busy threads each" in " ".join(text("m", found, 1.0).split())) == said
+
+
 def test_every_bound_has_its_words() -> None:
     assert set(MEANINGS) == set(ADVICE)
     assert set(DOUBTS) == set(Bound) - set(MEANINGS)
