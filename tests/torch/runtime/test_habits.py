@@ -611,6 +611,14 @@ def test_a_data_set_that_does_more_than_read_is_seen(does: Callable[[Read, int],
     assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted))
 
 
+@pytest.mark.parametrize(("norm", "differs"), [(1.002, False), (1.01, True)])
+def test_one_unit_behind_a_kink_is_no_difference(norm: float, differs: bool) -> None:
+    own, repeated = (Recording(losses=[loss, 1.0], norms=[[1.0], [1.0]]) for loss in (1.0, 1.0 + 1e-7))
+    ours = Recording(losses=[1.0, 1.0], norms=[[1.0], [norm]])
+    found = differences(own, ours, quiet(num_workers=0), quiet(num_workers=1), [repeated])
+    assert bool(found) == differs
+
+
 def test_the_end_of_a_pass_is_looked_at_before_it_is_reached() -> None:
     theirs, ours = (first_steps(shuffles_at_its_end, 0, wanted, batches=2) for wanted in (0, 1))
     assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
