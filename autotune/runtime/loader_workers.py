@@ -20,6 +20,7 @@ import stat
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
 CHANGED = "the script changes its data set in the middle of a pass, which workers would not see"
 FEW = "no process could be started ({})"
+MOST_HELD, MOST_OF_EACH = 32, 8
+"""Objects that a data set holds, and of these in each, from which on no more are looked at for each batch."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
 CONNECTED = "the script holds an open {}, which workers would share"
@@ -449,16 +452,35 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return data.read(self) if isinstance(data, Left) else data
 
 
-def _held(dataset: Any) -> list[Any]:
-    """Return what a data set holds, and what that holds."""
-    own = [*getattr(dataset, "__dict__", {}).values()]
-    return own + [item for each in own for item in getattr(each, "__dict__", {}).values()]
+def _held(dataset: Any) -> list[tuple[Any, Any]]:
+    """Return what a data set holds, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
+    found: list[tuple[Any, Any]] = []
+    left = [dataset]
+    for each in left:
+        plain = type(each) in (list, tuple, dict, set, deque)  # others may do more when they are asked
+        found.append((each, len(each) if plain else each._version if issubclass(type(each), torch.Tensor) else None))
+        if len(left) < MOST_HELD:
+            held = each if plain and type(each) is not dict else (each if plain else _attributes(each)).values()
+            left += itertools.islice(held, MOST_OF_EACH)
+    return found
 
 
-def _same(before: list[Any], now: list[Any]) -> bool:
-    """Return True if nothing was exchanged; what changes in place is not seen."""
-    pairs = itertools.zip_longest(before, now)
-    return all(one is other or (isinstance(one, int | float | str) and one == other) for one, other in pairs)
+def _attributes(value: Any) -> dict[str, Any]:
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return own if type(own) is dict else {}
+
+
+def _same(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
+    """Return True if nothing was exchanged, lengthened or, if it is a tensor, written to."""
+    if len(before) != len(now):
+        return False
+    return all(
+        size == length and (one is other or (isinstance(one, int | float | str | bytes) and one == other))
+        for (one, size), (other, length) in zip(before, now, strict=True)
+    )
 
 
 running: weakref.WeakSet[LateIterator] = weakref.WeakSet()

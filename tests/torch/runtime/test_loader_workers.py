@@ -166,21 +166,36 @@ def test_an_order_that_can_be_read_once_only_is_not_read_ahead() -> None:
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.ONCE)
 
 
-def test_what_the_script_changes_in_the_middle_of_a_pass_is_read() -> None:
-    samples = Samples(lambda index: index * samples.transform.strength, 40)
-    samples.transform = SimpleNamespace(strength=1)  # type: ignore[attr-defined]
-    loader = DataLoader(samples, 2, shuffle=True)
+def exchanges(samples: Any) -> None:
+    samples.transform.strength += 1
+
+
+def writes(samples: Any) -> None:
+    samples.rows[0].add_(1)
+
+
+def appends(samples: Any) -> None:
+    samples.transform.steps.append(3)
+
+
+@pytest.mark.parametrize("change", [exchanges, writes, appends])
+def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callable[[Any], None]) -> None:
+    def read(index: int) -> Any:
+        return index * samples.transform.strength + samples.rows[0] + len(samples.transform.steps)
 
     def passes() -> list[Any]:
         torch.manual_seed(0)
+        samples.transform, samples.rows = SimpleNamespace(strength=1, steps=[0]), [torch.zeros(1)]
         found = []
         for _ in range(2):
-            samples.transform.strength = 1
             for number, batch in enumerate(loader):
-                samples.transform.strength += number == 5
+                if number == 5:
+                    change(samples)
                 found.append(batch.tolist())
         return found
 
+    samples: Any = Samples(read, 40)
+    loader = DataLoader(samples, 2, shuffle=True)
     plain = passes()
     with Session(quiet(num_workers=2), device="cpu") as session:
         session.prepare(loader)
