@@ -19,13 +19,14 @@ import signal
 import stat
 import sys
 import threading
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import pool, process
+from multiprocessing import process
 from multiprocessing.context import ForkContext, ForkProcess
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
@@ -44,7 +45,6 @@ from autotune.runtime.served_loaders import ITERATOR, copied, served
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
 children: set[Any] = process._children  # type: ignore[attr-defined]
-with_traceback: Callable[..., Any] = pool.ExceptionWithTraceback  # type: ignore[attr-defined]
 handling: Any = _utils.signal_handling
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
 DESCRIPTORS, LOCKS, SHARED_MEMORY = "/proc/self/fd", "/proc/locks", "/dev/shm"
@@ -195,11 +195,51 @@ class Left:
         return pin_memory(batch, iterator._pin_memory_device) if iterator._pin_memory else batch
 
 
-@dataclass
 class Raised:
-    """What a stream raised in a worker: it ends there, as without workers."""
+    """What a stream raised in a worker: it ends there, as without workers. All of it can be pickled."""
 
-    error: Any
+    def __init__(self, error: BaseException) -> None:
+        kind, cause = type(error), error.__cause__
+        self._whole = ForkingPickler.dumps(error).tobytes() if _survives(error) else None
+        self._kind = kind if _survives(kind) else None
+        self._place, self._name = id(kind), kind.__qualname__
+        self._arguments = tuple(each if _survives(each) else repr(each) for each in error.args)
+        self._state = {name: value for name, value in vars(error).items() if _survives(value)}
+        self._trace = "".join(traceback.format_exception(kind, error, error.__traceback__, chain=False))
+        self._cause = None if cause is None else Raised(cause)
+
+    def error(self) -> BaseException:
+        """Make it again: its ``__init__`` may take other arguments than it has. A class that was made in the worker is
+        not here."""
+        if self._whole is not None:
+            made: BaseException = pickle.loads(self._whole)
+        else:
+            kind = self._kind or next((each for each in _errors() if id(each) == self._place), None)
+            if kind is None or kind.__qualname__ != self._name:
+                return RuntimeError(self._trace)
+            made = kind.__new__(kind, *self._arguments)
+            made.args = self._arguments
+            vars(made).update(self._state)
+        if self._cause is not None:
+            made.__cause__ = self._cause.error()
+        if hasattr(made, "add_note"):  # since Python 3.11
+            made.add_note(f"In a loader worker:\n{self._trace}")
+        return made
+
+
+def _survives(value: Any) -> bool:
+    """Return True if ``value`` can be sent, and is of its class when it comes."""
+    try:
+        return type(pickle.loads(ForkingPickler.dumps(value))) is type(value)
+    except Exception:
+        return False
+
+
+def _errors(kind: type[BaseException] = BaseException) -> Iterator[type[BaseException]]:
+    """Yield all classes of exceptions. A fork has them in the same places."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _errors(each)
 
 
 class _Pickled:
@@ -226,7 +266,7 @@ def _guarded(original: Method) -> Method:
 
 
 def _passed_on(original: Method) -> Method:
-    """Send what a stream raises as it is, and what is not sent as PyTorch does."""
+    """Send what a stream raises."""
 
     def fetch(fetcher: Any, indices: Any) -> Any:
         try:
@@ -234,10 +274,7 @@ def _passed_on(original: Method) -> Method:
         except StopIteration:
             raise
         except BaseException as error:
-            try:
-                return _Pickled(Raised(with_traceback(error, error.__traceback__)))
-            except Exception:
-                raise error from None
+            return _Pickled(Raised(error))
 
     return fetch
 
@@ -328,6 +365,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _is_idle = False
     _batches = math.inf
     """Of the order, as far as is known."""
+    _held: Sequence[tuple[Any, Any]] = ()
     _silent = 0.0
     """Seconds without a batch."""
     _alone = False
@@ -393,8 +431,12 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if self._is_idle:
             self._is_idle = False
             self._begin()
-        elif self.goes_on and not self._alone and not _same(self._held, _held(self._dataset)):
-            self._read_on(CHANGED)
+        elif not self._alone and not _same(self._held, _held(self._dataset)):
+            if self.goes_on:
+                self._read_on(CHANGED)
+            else:
+                self._held = _held(self._dataset)
+                self.on_stall(CHANGED)
         if self._owner != os.getpid():  # a fork reads on by itself
             self._draws, self._alone = (), True
         if not self._alone:
@@ -448,7 +490,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             self._try_put_index()
         data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
         if isinstance(data, Raised):
-            raise data.error
+            raise data.error()
         return data.read(self) if isinstance(data, Left) else data
 
 
@@ -473,7 +515,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     return own if type(own) is dict else {}
 
 
-def _same(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
+def _same(before: Sequence[tuple[Any, Any]], now: Sequence[tuple[Any, Any]]) -> bool:
     """Return True if nothing was exchanged, lengthened or, if it is a tensor, written to."""
     if len(before) != len(now):
         return False

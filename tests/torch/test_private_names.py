@@ -50,7 +50,7 @@ ATTRIBUTES: dict[str, Any] = {
     "_optimizer_step_pre_hooks _optimizer_step_post_hooks _need_device_dtype_check_for_fused": lambda: torch.optim.SGD(
         nn.Linear(1, 1).parameters(), 0.1, fused=True
     ),
-    "_backward_hooks _post_accumulate_grad_hooks": lambda: torch.ones(1, requires_grad=True),
+    "_backward_hooks _post_accumulate_grad_hooks _version": lambda: torch.ones(1, requires_grad=True),
     "_iterator _get_iterator _index_sampler _DataLoader__multiprocessing_context": lambda: DataLoader([1]),
     "_sampler_iter _prefetch_factor _num_workers _reset _try_put_index _next_data": lambda: workers(),
     "_pin_memory _pin_memory_device _workers _next_index _send_idx _rcvd_idx _try_get_data": lambda: workers(),

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset, _utils
 
 from autotune.knobs.change import Method, replace
@@ -64,6 +65,7 @@ BESIDE = "reading samples changes {}, which nobody would see from a worker"
 LOOKS = 3
 """Batches whose reading is looked at for what it changes beside, and in what state it leaves the order."""
 AHEAD = "the order of your data is drawn while it is read, and loader workers would draw it earlier"
+SHARED = "batches share memory with each other, or with your data set, which copies from a worker do not"
 OBJECTS = "batches hold objects that are not the same object when they come from a worker"
 NOTED = (
     (torch, "manual_seed", SEEDS),
@@ -93,6 +95,7 @@ class Recording:
             what the data set holds.
         does: what reading samples does to this process beside reading.
         draws: whether reading samples draws random numbers.
+        shares: whether batches share memory.
         objects: a class whose instances a worker copies; empty if batches hold plain data.
     """
 
@@ -108,6 +111,7 @@ class Recording:
     rereads: bool = True
     does: str = ""
     draws: bool = False
+    shares: bool = False
     objects: str = ""
 
 
@@ -131,6 +135,7 @@ class Recorder:
         self._first: tuple[Any, Any, str] | None = None
         self._stack = contextlib.ExitStack()
         self._looks = LOOKS
+        self._kept: list[Tensor] = []
 
     def __enter__(self) -> Recorder:
         self._stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
@@ -144,10 +149,20 @@ class Recorder:
         """Record a batch, before the loop can change it."""
         walk = Walk(batch)
         self.found.batches.append(walk.digest)
+        self._sees(batch)
         self.found.random = _random_states()
         if len(self.found.batches) <= LOOKS:
             self.found.order.append(_order(self._loader()))
         self.found.objects = self.found.objects or walk.objects
+
+    def _sees(self, batch: Any) -> None:
+        """Look at whether memory of ``batch`` was in one before: a loop that writes there writes to other batches."""
+        if len(self.found.batches) > LOOKS:
+            return
+        tensors = [each for each in tree_leaves(batch) if isinstance(each, Tensor) and each.layout is torch.strided]
+        places = {each.untyped_storage().data_ptr() for each in tensors if each.numel()}
+        self.found.shares |= not places.isdisjoint(each.untyped_storage().data_ptr() for each in self._kept)
+        self._kept += tensors
 
     def records_loss(self, loss: Tensor | None) -> None:
         """Record the loss of a step."""
@@ -361,6 +376,8 @@ def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Itera
             yield "dataset", DATASET_CHANGES
         if 0 in workers and (theirs.does or ours.does):
             yield "dataset", theirs.does or ours.does
+        if 0 in workers and (theirs.shares or ours.shares):
+            yield "batches", SHARED
         if 0 in workers and (theirs.objects or ours.objects):
             yield "batches", f"{OBJECTS} ({theirs.objects or ours.objects})"
     steps = zip(theirs.batches, ours.batches, strict=False)

@@ -17,6 +17,7 @@ import random
 import socket
 import sqlite3
 import tempfile
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ from torch.utils.data import (
 
 from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
-from autotune.trial.child.first_steps import Recorder, Recording, differences
+from autotune.trial.child.first_steps import SHARED, Recorder, Recording, differences
 from tests.torch.records import dataset, quiet, workers_of
 
 Prepare = Callable[..., Any]
@@ -619,9 +620,27 @@ def test_one_unit_behind_a_kink_is_no_difference(norm: float, differs: bool) -> 
     assert bool(found) == differs
 
 
+def test_batches_that_are_views_of_the_data_are_seen() -> None:
+    theirs, ours = (orders(lambda _own: {"dataset": Rows(), "batch_size": None}, workers, 1)[0] for workers in (0, 1))
+    assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1)) == [("batches", SHARED)]
+
+
 def test_the_end_of_a_pass_is_looked_at_before_it_is_reached() -> None:
     theirs, ours = (first_steps(shuffles_at_its_end, 0, wanted, batches=2) for wanted in (0, 1))
     assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
+
+
+class Rows(Dataset[Any]):
+    """Views of one tensor."""
+
+    def __init__(self) -> None:
+        self.data = torch.rand(4, 3)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return self.data[index]
 
 
 def test_a_loop_that_writes_into_its_batches_is_seen() -> None:
@@ -661,17 +680,17 @@ class ByLength(Sampler[list[int]]):
 
 
 class Streamed(IterableDataset[int]):
-    """Numbers; those of the next pass follow on if it ``goes_on``. One cannot be read."""
+    """Numbers; those of the next pass follow on if it ``goes_on``. The sixth is an error if it ``fails``."""
 
-    def __init__(self, *, goes_on: bool = False, fails: int = -1) -> None:
+    def __init__(self, *, goes_on: bool = False, fails: Exception | None = None) -> None:
         self.goes_on, self.fails, self.first = goes_on, fails, 0
 
     def __iter__(self) -> Iterator[int]:
         first = self.first
         self.first += 8 * self.goes_on
         for number in range(first, first + 8):
-            if number == self.fails:
-                raise OSError(5, "this one is broken", "five.jpg")
+            if number == 5 and self.fails is not None:
+                raise self.fails
             yield number
 
 
@@ -738,17 +757,50 @@ def test_an_order_is_kept_or_seen_to_differ(make: Callable[[torch.Generator], An
     assert (digest(batches) == digest(others)) >= same
 
 
-def test_what_a_stream_raises_is_raised_as_without_workers() -> None:
+class OtherArguments(Exception):
+    """Takes others than it keeps."""
+
+    def __init__(self, shard: str, position: int) -> None:
+        super().__init__(f"{shard} is broken at {position}")
+        self.shard, self.position = shard, position
+
+
+def local_class() -> Exception:
+    kind = type("NoSuchKey", (Exception,), {})  # as clients of object stores make theirs
+    globals()["KEPT"] = kind
+    return kind("gone")  # type: ignore[no-any-return]
+
+
+def holds_a_file() -> Exception:
+    error = ValueError("broken")
+    vars(error).update(lock=threading.Lock(), line=7)
+    return error
+
+
+def caused() -> Exception:
+    error = RuntimeError("cannot be read")
+    error.__cause__ = KeyError("key")
+    return error
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_file, caused],
+)
+def test_what_a_stream_raises_is_raised_as_without_workers(make: Callable[[], Exception]) -> None:
     seen: list[Any] = []
+    fails = make()
     for workers in (0, 1):
-        loader = DataLoader(Streamed(fails=5), batch_size=2)
+        loader = DataLoader(Streamed(fails=fails), batch_size=2)
         with Session(quiet(num_workers=workers), device="cpu") as session:
             session.prepare(loader)
             passing = iter(loader)
             numbers = [next(passing).tolist(), next(passing).tolist()]
-            with pytest.raises(OSError, match="this one is broken") as caught:
+            with pytest.raises(type(fails)) as caught:
                 next(passing)
-            seen.append((numbers, str(caught.value), caught.value.errno, list(passing)))
+            error = caught.value
+            facts = {name: getattr(error, name, None) for name in ("args", "filename", "position", "line", "errno")}
+            seen.append((numbers, str(error), facts, repr(error.__cause__), list(passing)))
     assert seen[0] == seen[1]
 
 
