@@ -143,19 +143,17 @@ class TestRun:
         assert (len(noise), noise == [] or stages.index("searching: amp") < noise[0]) == (found is not None, True)
 
     def test_writes_the_profile_where_it_belongs(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        progress = RunProgress(stage="", baseline=OWN, unit="samples")
-        stages: list[str] = []
+        seen = [RunProgress(stage="", baseline=OWN, unit="samples")]
 
         def observe(**changes: Any) -> None:
-            nonlocal progress
-            progress = replace(progress, **changes)
-            stages.append(progress.stage)
+            seen.append(replace(seen[-1], **changes))
 
         found = run.run(TARGET, self.OPTIONS, observe)
         assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
         assert profiles.read(found.path).baseline == found.profile.baseline
         assert not found.profile.evidence.partial
-        assert list(dict.fromkeys(stages))[:5] == [
+        assert list(dict.fromkeys(each.stage for each in seen))[:6] == [
+            "",
             "loading the task",
             "baseline",
             "comparing first steps",
