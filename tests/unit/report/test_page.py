@@ -30,10 +30,6 @@ class Shape(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return report_page()
-
-
-def report_page() -> str:
     """Of a run whose words hold markup."""
     found = profile(WORKERS)
     evidence = replace(found.evidence, load="<training> took 1.1 of 2 CPUs")
