@@ -1,4 +1,4 @@
-"""Durations and sizes as people type them."""
+"""Durations, sizes, yes and no as people type them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from autotune.cli_parsing import optional_bytes
 from autotune.durations import seconds
+from autotune.environment import disabled
 from autotune.errors import UsageError
 
 DURATIONS = {"90": 90, "90s": 90, "5m": 300, "10h": 36000, "1d": 86400, "1.5m": 90, "5 minutes": 300}
@@ -33,3 +34,11 @@ def test_others_are_refused_with_the_option_and_the_text(read: Callable[[str, st
         read(text, "--option")
     assert f"--option {text!r}" in str(error.value)
     assert "8g or 512m" in str(error.value) or read is seconds
+
+
+NO = ["", "0", "false", "False", "no", "NO", "off", " off "]
+
+
+@pytest.mark.parametrize("written", [*NO, "1", "true", "Yes", "on", "2"])
+def test_yes_and_no_as_people_write_them(written: str) -> None:
+    assert disabled({"AUTOTUNE_DISABLE": written}) is (written not in NO)
