@@ -148,26 +148,12 @@ def _unicode() -> dict[str, str]:
 
 @functools.cache
 def _numbers() -> dict[str, str]:
-    written = {
-        "sexagesimal": "1:30",
-        "date": "2020-01-01",
-        "minus": "-1",
-        "zero": "0",
-        "giant": "1000000000",
-        "thousand digits": "9" * 1000,
-        "exponent": "8e0",
-        "fraction": "8.0",
-        "nan": ".nan",
-        "infinity": ".inf",
-        "true": "true",
-        "null": "null",
-    }
+    threads = ("1:30", "2020-01-01", "-1", "0", "1000000000", "9" * 1000, "8e0", "8.0", ".nan", ".inf", "true", "null")
     found = {
-        f"{name} threads": instead("threads: 8\n    interop", f"threads: {text}\n    interop")
-        for name, text in written.items()
+        f"{text[:20]} threads": instead("threads: 8\n    interop", f"threads: {text}\n    interop") for text in threads
     }
-    rates = {"nan": ".nan", "infinity": ".inf", "overflow": "1e999", "minus": "-0.5", "huge": "1e300", "text": "fast"}
-    found |= {f"{name} rate": instead("rate: 2010.5", f"rate: {text}") for name, text in rates.items()}
+    rates = (".nan", ".inf", "1e999", "-0.5", "1e300", "fast")
+    found |= {f"{text} rate": instead("rate: 2010.5", f"rate: {text}") for text in rates}
     return found | {
         "huge version": instead("torch: 2.9.0", f"torch: {'9' * 60}"),
         "infinite version": instead("torch: 2.9.0", "torch: 1e999"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autotune.knobs.binding import cpu_list
 from tests.doubles.fake_nvml import FakeGpu, FakeNvml, FakeSlice
 from tests.doubles.recorded import Recorded, Recording
 
@@ -260,17 +261,6 @@ def meminfo(total: int) -> str:
         f"MemTotal:       {kib:8d} kB\nMemFree:        {kib // 2:8d} kB\nMemAvailable:   {kib * 3 // 4:8d} kB\n"
         "SwapTotal:      2097148 kB\nActive(anon):     21300 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB"
     )
-
-
-def cpu_list(cpus: Iterable[int]) -> str:
-    """CPU ids as a kernel list, ranges joined."""
-    parts: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if parts and parts[-1][1] == cpu - 1:
-            parts[-1][1] = cpu
-        else:
-            parts.append([cpu, cpu])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)
 
 
 def node(number: int) -> str:

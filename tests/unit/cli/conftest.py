@@ -20,10 +20,6 @@ from autotune.tuning import check
 from tests.doubles.profiles import BASELINE, profile
 from tests.doubles.simulation.simulator import inventory
 
-VARIABLES = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    *("AUTOTUNE_PROFILE", "AUTOTUNE_PROFILES", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"),
-)
 USES_US = "import autotune"
 """A script that lets `autotune.load` share its work out."""
 
@@ -43,7 +39,8 @@ Say = Callable[..., Said]
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder and cache, no variable that names profiles, and no rank of anything."""
     monkeypatch.chdir(tmp_path)
-    for name in VARIABLES:
+    named = (f"AUTOTUNE_{what}" for what in ("PROFILE", "PROFILES", "LEVEL", "DISABLE"))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", *named):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,17 +129,6 @@ def test_the_environment_names_profile_and_level(say: Say, saved: Path, monkeypa
     assert "AUTOTUNE_LEVEL=maxi: the profile has safe, amp, max" in said.err
 
 
-def test_dry_run_prints_the_command_and_starts_nothing(say: Say, saved: Path, elsewhere: Path) -> None:
-    canary = elsewhere / "canary"
-    (elsewhere / "train it.py").write_text(f"open({str(canary)!r}, 'w')")
-    said = say("run", "--profile", saved, "--dry-run", "train it.py", "--lr", "1e-3", "--name", "a b")
-    assert said.code == 0
-    assert said.out.count("\n") == 1
-    assert "'train it.py' --lr 1e-3 --name 'a b'" in said.out
-    assert f"AUTOTUNE_PROFILE={saved}" in said.out
-    assert not canary.exists()
-
-
 def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
     out = dry(TWO).out
     assert all(words in out for words in (OUR_TORCHRUN, "--nproc-per-node=2", "OMP_NUM_THREADS=4"))
@@ -176,15 +166,23 @@ def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monk
     assert "AUTOTUNE_BINDING='0-7 0-7/0-7' " in said.out
 
 
-def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_exactly_what_a_dry_run_prints(
+    say: Say, saved: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[Any] = []
     monkeypatch.setattr(os, "execvpe", lambda *arguments: started.append(arguments))
-    said = say("run", "--profile", saved, "train.py", "--dry-run")
+    (elsewhere / "train it.py").write_text(USES_US)
+    words = ("--profile", saved, "train it.py", "--lr", "1e-3", "--name", "a b", "--dry-run")
+    printed = say("run", "--dry-run", *words)
+    assert (printed.code, printed.out.count("\n"), started) == (0, 1, [])
+    assert printed.out.endswith(" 'train it.py' --lr 1e-3 --name 'a b' --dry-run\n")
+    assert f"AUTOTUNE_PROFILE={saved}" in printed.out
+    said = say("run", *words)
     assert said.code == 0
-    assert "what follows the script belongs to it: --dry-run." in said.err
+    assert "what follows the script belongs to it: --name --dry-run." in said.err
     ((program, command, environment),) = started
     assert program == command[0]
-    assert command[-2:] == ["train.py", "--dry-run"], "options after the script are the script's"
+    assert shlex.join(command) in printed.out, "options after the script are the script's"
     assert environment["AUTOTUNE_PROFILE"] == str(saved)
     assert environment["PATH"] == os.environ["PATH"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.inspect.doctor import Finding, findings
+from autotune.inspect.doctor import findings
 from autotune.probes.cpu_time import QUIET, Load, Neighbour
 from autotune.probes.facts import Allocator, Gpu, Inventory, NumaNode
 from tests.doubles.results import inventory
@@ -37,44 +37,31 @@ def names_of(machine: Inventory, load: Load = QUIET, **switches: Any) -> list[st
     return [found.name for found in findings(machine, load, **switches)]
 
 
-def only(machine: Inventory, load: Load = QUIET) -> Finding:
-    (found,) = findings(machine, load)
-    return found
-
-
 @pytest.mark.parametrize(
-    ("part", "facts", "name", "mend"),
+    ("part", "facts", "fixes"),
     [
-        ("software", {"allocators": ()}, "allocator", "apt-get install libtcmalloc-minimal4"),
-        ("software", {"compiler": None, "compiler_reason": "g++ is not installed"}, "compiler", "g++"),
-        ("software", {"torch": None}, "torch", "pip install torch"),
-        ("software", {"environment": (("OMP_NUM_THREADS", "1"),)}, "OMP_NUM_THREADS", "unset OMP_NUM_THREADS"),
-        ("software", {"environment": (("KMP_AFFINITY", "compact"),)}, "KMP_AFFINITY", "unset KMP_AFFINITY"),
-        ("memory", {"shm_total": 64 * 2**20}, "shm", "--shm-size=8g"),
-        ("memory", {"transparent_hugepages": "never"}, "huge-pages", "echo madvise"),
-        ("budget", {"quota": 1.5, "threads": 1}, "cpu-quota", "--cpus 2"),
-        ("budget", {"quota": 0.5, "threads": 1}, "cpu-quota", "--cpus 1"),
+        ("software", {"allocators": ()}, {"allocator": "apt-get install libtcmalloc-minimal4"}),
+        ("software", {"compiler": None, "compiler_reason": "g++ is not installed"}, {"compiler": "g++"}),
+        ("software", {"torch": None}, {"torch": "pip install torch"}),
+        ("software", {"environment": (("OMP_NUM_THREADS", "1"),)}, {"OMP_NUM_THREADS": "unset OMP_NUM_THREADS"}),
+        ("software", {"environment": (("KMP_AFFINITY", "compact"),)}, {"KMP_AFFINITY": "unset KMP_AFFINITY"}),
+        ("memory", {"shm_total": 64 * 2**20}, {"shm": "--shm-size=8g"}),
+        ("memory", {"transparent_hugepages": "never"}, {"huge-pages": "echo madvise"}),
+        ("budget", {"quota": 1.5, "threads": 1}, {"cpu-quota": "--cpus 2"}),
+        ("budget", {"quota": 0.5, "threads": 1}, {"cpu-quota": "--cpus 1"}),
+        # What costs nothing or is unknown is left out.
+        ("software", {}, {}),
+        ("software", {"environment": (("OMP_NUM_THREADS", "16"), ("OMP_PROC_BIND", "false"))}, {}),
+        ("memory", {"shm_total": None}, {}),
+        ("memory", {"transparent_hugepages": None}, {}),
+        ("budget", {"quota": 8.0, "threads": 8}, {}),
+        ("budget", {"quota": 64.5}, {}),
     ],
 )
-def test_each_thing_is_named_with_what_mends_it(part: str, facts: dict[str, Any], name: str, mend: str) -> None:
-    found = only(healthy(**{part: facts}))
-    assert found.name == name
-    assert mend in found.fix
-
-
-@pytest.mark.parametrize(
-    ("part", "facts"),
-    [
-        ("software", {}),
-        ("software", {"environment": (("OMP_NUM_THREADS", "16"), ("OMP_PROC_BIND", "false"))}),
-        ("memory", {"shm_total": None}),
-        ("memory", {"transparent_hugepages": None}),
-        ("budget", {"quota": 8.0, "threads": 8}),
-        ("budget", {"quota": 64.5}),
-    ],
-)
-def test_what_costs_nothing_or_is_unknown_is_left_out(part: str, facts: dict[str, Any]) -> None:
-    assert names_of(healthy(**{part: facts})) == []
+def test_each_thing_is_named_with_what_mends_it(part: str, facts: dict[str, Any], fixes: dict[str, str]) -> None:
+    found = {each.name: each.fix for each in findings(healthy(**{part: facts}), QUIET)}
+    assert found.keys() == fixes.keys()
+    assert all(mend in found[name] for name, mend in fixes.items())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +83,7 @@ def test_switches_and_folders(nodes: int, switches: dict[str, Any], names: list[
 
 
 def test_a_neighbour_that_takes_a_core_is_named() -> None:
-    found = only(healthy(), Load(4.0, 0.0, (Neighbour(7, "stress", 0, 4.0),), 16))
+    (found,) = findings(healthy(), Load(4.0, 0.0, (Neighbour(7, "stress", 0, 4.0),), 16))
     assert (found.name, found.gain) == ("neighbour", "up to 1.3x if all CPUs are used")
     assert "stress (pid 7)" in found.what
     assert names_of(healthy(), Load(0.3, 0.0, (Neighbour(7, "sh", 0, 0.3),), 16)) == []

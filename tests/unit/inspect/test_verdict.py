@@ -15,7 +15,6 @@ from autotune.knobs.settings import Settings
 from tests.doubles.inspections import facts, gain, inspection, rounds
 
 OWN = Settings(threads=2, batch_size=10)
-ONE = OWN.but(threads=1)
 
 
 def bound(found: Inspection, *, neighbours: float = 0.0, settings: Settings = OWN, **gains: float) -> Bound:
@@ -54,63 +53,46 @@ class TestBounds:
         assert all(-1e-9 <= share <= 1 + 1e-9 for share in shares.values())
 
 
-class TestVerdict:
-    @pytest.mark.parametrize(
-        ("part", "expected"),
-        [
-            ("optimizer", Bound.UPDATE),
-            ("gradient_sync", Bound.GRADIENT_SYNC),
-            ("loop", Bound.LOOP),
-            ("forward_backward", Bound.PASSES),
-            *(("loader", why) for why in (Bound.DISK, Bound.WORKERS, Bound.SLOW_SOURCE, Bound.MAIN_PROCESS)),
-        ],
-    )
-    def test_the_part_that_takes_most_bounds_the_step(self, part: str, expected: Bound) -> None:
-        found = inspection(**{part: 0.6})
-        assert bound(replace(found, loader=expected) if part == "loader" else found) is expected
-
-    @pytest.mark.parametrize(
-        ("parts", "fewer", "expected"),
-        [
-            ({}, 1.5, Bound.THREADS),
-            ({}, 1.0, Bound.PASSES),
-            ({"loader": 0.9}, 1.5, Bound.MAIN_PROCESS),
-            ({"loop": 0.55}, 4.0, Bound.THREADS),
-        ],
-    )
-    def test_fewer_threads_come_first_if_they_bring_more(
-        self, parts: dict[str, float], fewer: float, expected: Bound
-    ) -> None:
-        assert bound(inspection(**parts), threads=fewer) is expected
+BESIDE = {"neighbours": 1.0}
 
 
-class TestCannotTell:
-    def test_no_interval_excludes_one(self) -> None:
-        assert bound(inspection(noise=(0.0,), optimizer=0.9)) is Bound.FEW_STEPS
+@pytest.mark.parametrize(
+    ("found", "beside", "expected"),
+    [
+        (inspection(optimizer=0.6), {}, Bound.UPDATE),
+        (inspection(gradient_sync=0.6), {}, Bound.GRADIENT_SYNC),
+        (inspection(loop=0.6), {}, Bound.LOOP),
+        (inspection(forward_backward=0.6), {}, Bound.PASSES),
+        *(
+            (replace(inspection(loader=0.6), loader=why), {}, why)
+            for why in (Bound.DISK, Bound.WORKERS, Bound.SLOW_SOURCE, Bound.MAIN_PROCESS)
+        ),
+        # Fewer threads come first if they bring more.
+        (inspection(), {"threads": 1.5}, Bound.THREADS),
+        (inspection(), {"threads": 1.0}, Bound.PASSES),
+        (inspection(loader=0.9), {"threads": 1.5}, Bound.MAIN_PROCESS),
+        (inspection(loop=0.55), {"threads": 4.0}, Bound.THREADS),
+        # No interval excludes one.
+        (inspection(noise=(0.0,), optimizer=0.9), {}, Bound.FEW_STEPS),
+        # Threads that wait for neighbours show nothing of the passes.
+        (inspection(lost=0.3), BESIDE, Bound.BUSY),
+        (inspection(lost=0.3, optimizer=0.6), BESIDE, Bound.BUSY),
+        (inspection(lost=0.3), {"neighbours": 0.1}, Bound.PASSES),
+        (inspection(lost=0.05), BESIDE, Bound.PASSES),
+        (inspection(lost=0.3), {**BESIDE, "settings": OWN.but(threads=1)}, Bound.PASSES),
+        (inspection(lost=0.3, loop=0.6), BESIDE, Bound.LOOP),  # which has one thread
+    ],
+)
+def test_the_part_that_takes_most_bounds_the_step(found: Inspection, beside: dict[str, Any], expected: Bound) -> None:
+    assert bound(found, **beside) is expected
 
-    @pytest.mark.parametrize(
-        ("parts", "settings", "lost", "neighbours", "expected"),
-        [
-            ({}, OWN, 0.3, 1.0, Bound.BUSY),
-            ({"optimizer": 0.6}, OWN, 0.3, 1.0, Bound.BUSY),
-            ({}, OWN, 0.3, 0.1, Bound.PASSES),
-            ({}, OWN, 0.05, 1.0, Bound.PASSES),
-            ({}, ONE, 0.3, 1.0, Bound.PASSES),
-            ({"loop": 0.6}, OWN, 0.3, 1.0, Bound.LOOP),
-        ],
-        ids=["threads wait", "in the update too", "for nobody", "hardly", "one thread", "the loop has one thread"],
-    )
-    def test_threads_that_wait_for_neighbours_show_nothing_of_the_passes(
-        self, parts: dict[str, float], settings: Settings, lost: float, neighbours: float, expected: Bound
-    ) -> None:
-        assert bound(inspection(lost=lost, **parts), neighbours=neighbours, settings=settings) is expected
 
-    def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_the_passes(self) -> None:
-        """Seen: the passes were blamed, of 24 threads on two CPUs."""
-        found = inspection()
-        open_end = bounds(found) | {Part.THREADS: gain(1.3, 0.1, 7.3)}
-        assert verdict(open_end, found, OWN, 0.0).bound is Bound.FEW_STEPS
-        assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.PASSES
+def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_the_passes() -> None:
+    """Seen: the passes were blamed, of 24 threads on two CPUs."""
+    found = inspection()
+    open_end = bounds(found) | {Part.THREADS: gain(1.3, 0.1, 7.3)}
+    assert verdict(open_end, found, OWN, 0.0).bound is Bound.FEW_STEPS
+    assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.PASSES
 
 
 @pytest.mark.parametrize("turns", [[], rounds(loader=1.1)], ids=["clock", "rounds"])

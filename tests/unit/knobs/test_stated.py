@@ -131,11 +131,6 @@ class TestCheckPins:
         check_fixed({"num_workers": 2, "precision": "fp32"}, ("threads",), "safe")
         check_fixed({"prefetch_factor": 4, "backend": "mpi"}, ("threads", "precision"), "safe")
 
-    @pytest.mark.parametrize("fixed", [{"threads": 400}, {"processes": 4, "threads": 3}, {"num_workers": 9}], ids=str)
-    def test_more_than_the_machine_bears_is_refused(self, fixed: dict[str, Any]) -> None:
-        with pytest.raises(UsageError, match=r"CPU budget of 8.*oversubscription: nothing would be left to search"):
-            check_fixed_on(inventory(8, 8), fixed)
-
     def test_two_values_of_one_knob_are_refused(self) -> None:
         assert read_fixed(["threads=1", "num_workers=2"]) == {"threads": 1, "num_workers": 2}
         with pytest.raises(UsageError, match="--fix threads is given twice, as 1 and 2"):
@@ -147,10 +142,14 @@ class TestCheckPins:
             ({"backend": "nccl"}, "--fix backend=nccl: no CUDA device is visible"),
             ({"pin_memory": True}, "--fix pin_memory=True: it does nothing without a GPU"),
             ({"allocator": "jemalloc"}, "--fix allocator=jemalloc: library not installed"),
+            *(
+                (each, r"CPU budget of 8.*oversubscription: nothing would be left to search")
+                for each in ({"threads": 400}, {"processes": 4, "threads": 3}, {"num_workers": 9})
+            ),
         ],
         ids=str,
     )
-    def test_what_the_machine_lacks_is_refused(self, fixed: dict[str, Any], words: str) -> None:
+    def test_what_the_machine_lacks_or_does_not_bear_is_refused(self, fixed: dict[str, Any], words: str) -> None:
         plain = inventory(8, 8)
         backends = (Backend("gloo", True, ""), Backend("nccl", False, "no CUDA device is visible"))
         machine = replace(plain, software=replace(plain.software, backends=backends, allocators=()))
@@ -158,20 +157,15 @@ class TestCheckPins:
             check_fixed_on(machine, fixed)
         check_fixed_on(machine, {"backend": "gloo", "pin_memory": False, "allocator": "default"})
 
-    def test_processes_of_a_task_that_has_none_are_refused(self) -> None:
-        alone = replace(context(inventory(8, 8), 32).task, why_not_several="each process would train on its own")
-        with pytest.raises(UsageError, match="--fix processes=2: each process would train on its own"):
-            check_fixed_for(alone, OWN, {"processes": 2})
-        check_fixed_for(alone, OWN, {"processes": 1, "threads": 2})
-        check_fixed_for(replace(alone, why_not_several=None), OWN, {"processes": 2})
-
-    def test_what_the_script_leaves_no_choice_of_is_refused(self) -> None:
-        why = "no loader was seen"
-        left_out = (LeftOut("num_workers", None, why), LeftOut("batch_size", None, why))
-        task = replace(context(inventory(8, 8), 32).task, left_out=left_out)
-        with pytest.raises(UsageError, match="--fix num_workers=2: no loader was seen"):
-            check_fixed_for(task, OWN, {"num_workers": 2})
-        check_fixed_for(task, OWN, {"num_workers": 0, "threads": 2, "batch_size": OWN.batch_size})
+    def test_what_the_task_or_the_script_leaves_no_choice_of_is_refused(self) -> None:
+        plain = context(inventory(8, 8), 32).task
+        left_out = tuple(LeftOut(name, None, "no loader was seen") for name in ("num_workers", "batch_size"))
+        task = replace(plain, left_out=left_out, why_not_several="each process would train on its own")
+        for name, words in (("processes", task.why_not_several), ("num_workers", "no loader was seen")):
+            with pytest.raises(UsageError, match=f"--fix {name}=2: {words}"):
+                check_fixed_for(task, OWN, {name: 2})
+        check_fixed_for(task, OWN, {"processes": 1, "num_workers": 0, "threads": 2, "batch_size": OWN.batch_size})
+        check_fixed_for(plain, OWN, {"processes": 2})
 
 
 @pytest.mark.parametrize(

@@ -69,80 +69,51 @@ def test_a_slurm_step_of_several_tasks_on_a_machine_is_told_from_one_each() -> N
     assert slurm_tasks({"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}) is None
 
 
+MINE, TUNED = "/opt/libmine.so", "is yours and stays; tuned would be"
+JE, OPT_JE, OPT_TC = Settings(allocator="jemalloc"), "/opt/libjemalloc.so", "/opt/libtcmalloc.so"
+WAITING, SPINS = Settings(threads=8, omp_wait_policy="passive"), {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "9"}
+
+
 @pytest.mark.parametrize(
-    ("name", "present", "preloaded", "kept"),
+    ("settings", "base", "variable", "added", "kept"),
     [
-        ("default", "", None, False),
-        ("default", "/opt/libjemalloc.so", None, True),
-        ("jemalloc", "", JEMALLOC, False),
-        ("tcmalloc", "", TCMALLOC, False),
-        ("jemalloc", "/opt/libmine.so", f"/opt/libmine.so:{JEMALLOC}", False),
-        ("jemalloc", "/opt/libjemalloc.so", None, False),
-        ("jemalloc", "/opt/libtcmalloc.so", None, True),
+        (Settings(), {}, "LD_PRELOAD", None, None),
+        (JE, {}, "LD_PRELOAD", JEMALLOC, None),
+        (Settings(allocator="tcmalloc"), {}, "LD_PRELOAD", TCMALLOC, None),
+        (JE, {"LD_PRELOAD": MINE}, "LD_PRELOAD", f"{MINE}:{JEMALLOC}", None),
+        (JE, {"LD_PRELOAD": OPT_JE}, "LD_PRELOAD", None, None),
+        (JE, {"LD_PRELOAD": OPT_TC}, "LD_PRELOAD", None, f"LD_PRELOAD={OPT_TC} {TUNED} jemalloc."),
+        (Settings(), {"LD_PRELOAD": OPT_JE}, "LD_PRELOAD", None, f"LD_PRELOAD={OPT_JE} {TUNED} default."),
+        (Settings(threads=8), {"PATH": "/bin"}, "OMP_NUM_THREADS", None, None),  # one process sets its threads itself
+        (TWO, {}, "OMP_NUM_THREADS", "4", None),
+        (TWO, {"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS", None, "OMP_NUM_THREADS=3 is yours and stays"),
+        (TWO, {"OMP_NUM_THREADS": "4"}, "OMP_NUM_THREADS", None, None),
+        (WAITING, {"OMP_WAIT_POLICY": "active"}, "OMP_WAIT_POLICY", None, f"OMP_WAIT_POLICY=active {TUNED} passive."),
+        (WAITING, {"OMP_WAIT_POLICY": " PASSIVE"}, "OMP_WAIT_POLICY", None, None),
+        (WAITING, {"GOMP_SPINCOUNT": "9"}, "OMP_WAIT_POLICY", None, f"GOMP_SPINCOUNT=9 {TUNED} OMP_WAIT_POLICY=p"),
+        (WAITING, SPINS, "OMP_WAIT_POLICY", None, "KMP_BLOCKTIME=9 is yours and stays;"),
+        (TWO, {}, "GLOO_SOCKET_IFNAME", "lo", None),
+        (TWO, {"GLOO_SOCKET_IFNAME": "eth0"}, "GLOO_SOCKET_IFNAME", None, "GLOO_SOCKET_IFNAME=eth0 is yours and stays"),
+        (Settings(), {}, "GLOO_SOCKET_IFNAME", None, None),
+        (Settings(processes=2, backend="nccl"), {}, "GLOO_SOCKET_IFNAME", None, None),
     ],
 )
-def test_what_is_preloaded_already_stays(name: str, present: str, preloaded: str | None, kept: bool) -> None:
-    found = environment(Settings(allocator=name), HERE, {"LD_PRELOAD": present} if present else {})
-    assert found.set.get("LD_PRELOAD") == preloaded
-    assert [f"LD_PRELOAD={present} is yours and stays; tuned would be {name}." in note for note in found.kept] == (
-        [True] * kept
-    )
+def test_what_the_user_has_set_stays_and_is_named(
+    settings: Settings, base: dict[str, str], variable: str, added: str | None, kept: str | None
+) -> None:
+    found = environment(settings, HERE, base)
+    assert found.set.get(variable) == added
+    assert [note.startswith(str(kept)) for note in found.kept] == [True] * bool(kept)
+
+
+def test_gloo_leaves_the_loopback_for_other_machines() -> None:
+    assert "GLOO_SOCKET_IFNAME" not in environment(TWO, HERE, {}, machines=2).set
 
 
 def test_an_allocator_that_is_not_installed_is_named() -> None:
     here = replace(HERE, software=replace(HERE.software, allocators=()))
-    found = environment(Settings(allocator="jemalloc"), here, {})
+    found = environment(JE, here, {})
     assert (found.set, found.not_applied) == ({}, {"allocator": "jemalloc is not installed here"})
-
-
-@pytest.mark.parametrize(
-    ("settings", "base", "added", "kept"),
-    [
-        (Settings(threads=8), {"PATH": "/bin"}, None, []),  # one process sets its threads itself
-        (TWO, {}, "4", []),
-        (TWO, {"OMP_NUM_THREADS": "3"}, None, ["OMP_NUM_THREADS"]),
-        (TWO, {"OMP_NUM_THREADS": "4"}, None, []),
-    ],
-)
-def test_the_users_threads_win_and_are_named(
-    settings: Settings, base: dict[str, str], added: str | None, kept: list[str]
-) -> None:
-    found = environment(settings, HERE, base)
-    assert found.set.get("OMP_NUM_THREADS") == added
-    assert [note.partition(" is yours and stays")[0] for note in found.kept] == [
-        f"{name}={base[name]}" for name in kept
-    ]
-
-
-@pytest.mark.parametrize(
-    ("base", "kept"),
-    [
-        ({"OMP_WAIT_POLICY": "active"}, "OMP_WAIT_POLICY=active is yours and stays; tuned would be passive."),
-        ({"OMP_WAIT_POLICY": " PASSIVE"}, None),
-        ({"GOMP_SPINCOUNT": "9"}, "GOMP_SPINCOUNT=9 is yours and stays; tuned would be OMP_WAIT_POLICY=passive."),
-        ({"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "9"}, "KMP_BLOCKTIME=9 is yours and stays;"),
-    ],
-)
-def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], kept: str | None) -> None:
-    found = environment(Settings(threads=8, omp_wait_policy="passive"), HERE, base)
-    assert "OMP_WAIT_POLICY" not in found.set
-    assert [note.startswith(str(kept)) for note in found.kept] == [True] * bool(kept)
-
-
-@pytest.mark.parametrize(
-    ("settings", "base", "machines", "wanted"),
-    [
-        (TWO, {}, 1, "lo"),
-        (TWO, {"GLOO_SOCKET_IFNAME": "eth0"}, 1, None),
-        (Settings(), {}, 1, None),
-        (Settings(processes=2, backend="nccl"), {}, 1, None),
-        (TWO, {}, 2, None),
-    ],
-)
-def test_gloo_talks_over_the_loopback_on_one_machine(
-    settings: Settings, base: dict[str, str], machines: int, wanted: str | None
-) -> None:
-    assert environment(settings, HERE, base, machines=machines).set.get("GLOO_SOCKET_IFNAME") == wanted
 
 
 MARKS = (

@@ -51,33 +51,28 @@ def test_quotas(tmp_path: Path, files: dict[str, str], threads: int, quota: floa
     assert (found.threads, found.quota) == (threads, quota)
 
 
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({}, "affinity mask (4 of 64 CPUs)"),
-        ({f"{GROUP}/cpuset.cpus.effective": "0-63"}, "affinity mask (4 of 64 CPUs)"),
-        ({f"{GROUP}/cpuset.cpus.effective": "4-5,20-21"}, "cpuset (4 of 64 CPUs)"),  # the kernel keeps the mask in it
-    ],
-)
-def test_a_mask_keeps_its_ids(tmp_path: Path, files: dict[str, str], limit: str) -> None:
-    found = probe(host([(i,) for i in range(64)], cpuinfo="", affinity=(4, 5, 20, 21)).having(files), tmp_path)
-    assert (found.cpus, found.threads, found.limit) == ((4, 5, 20, 21), 4, limit)
+ALONE = [(cpu,) for cpu in range(64)]
+PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]
+APART = {f"{GROUP}/cpuset.cpus.effective": "4-5,20-21"}
 
 
 @pytest.mark.parametrize(
-    ("siblings", "mask", "cores"),
+    ("siblings", "mask", "files", "cores", "limit"),
     [
-        ([(0, 4), (1, 5), (2, 6), (3, 7)], tuple(range(8)), 4),
-        ([(0, 1), (2, 3)], (0, 1, 2, 3), 2),
-        ([(0, 4), (1, 5), (2, 6), (3, 7)], (4, 5, 6, 7), 4),  # second siblings only: still a core each
-        ([(0, 4), (1, 5), (2, 6), (3, 7)], (0, 4), 1),
+        (ALONE, (4, 5, 20, 21), {}, 4, "affinity mask (4 of 64 CPUs)"),
+        (ALONE, (4, 5, 20, 21), {f"{GROUP}/cpuset.cpus.effective": "0-63"}, 4, "affinity mask (4 of 64 CPUs)"),
+        (ALONE, (4, 5, 20, 21), APART, 4, "cpuset (4 of 64 CPUs)"),  # the kernel keeps the mask in it
+        (PAIRS, tuple(range(8)), {}, 4, "8 online CPUs"),
+        ([(0, 1), (2, 3)], (0, 1, 2, 3), {}, 2, "4 online CPUs"),
+        (PAIRS, (4, 5, 6, 7), {}, 4, "affinity mask (4 of 8 CPUs)"),  # second siblings only: still a core each
+        (PAIRS, (0, 4), {}, 1, "affinity mask (2 of 8 CPUs)"),
     ],
 )
-def test_smt_siblings_are_counted_both_ways(
-    tmp_path: Path, siblings: list[tuple[int, ...]], mask: tuple[int, ...], cores: int
+def test_a_mask_keeps_its_ids_and_smt_siblings_are_counted_both_ways(
+    tmp_path: Path, siblings: list[Any], mask: tuple[int, ...], files: dict[str, str], cores: int, limit: str
 ) -> None:
-    found = probe(host(siblings, cpuinfo="", affinity=mask), tmp_path)
-    assert (found.threads, found.cores) == (len(mask), cores)
+    found = probe(host(siblings, cpuinfo="", affinity=mask).having(files), tmp_path)
+    assert (found.cpus, found.threads, found.cores, found.limit) == (mask, len(mask), cores, limit)
 
 
 @pytest.mark.parametrize(

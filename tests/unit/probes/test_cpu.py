@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.knobs.binding import cpu_list
 from autotune.probes import cpu
-from tests.doubles.machines import amd_cpuinfo, arm_server, cpu_list, host, laptop, node
+from tests.doubles.machines import amd_cpuinfo, arm_server, host, laptop, node
 from tests.doubles.recorded import Recorded, Recording
 
 

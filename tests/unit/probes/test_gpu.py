@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +24,6 @@ def test_gpus_are_numbered_as_cuda_numbers(tmp_path: Path) -> None:
     assert [(g.index, g.node, g.links) for g in found] == [(0, 2, ("nvlink",)), (1, 0, ("nvlink",))]
 
 
-def test_a_driver_that_tells_no_memory_has_gpus_all_the_same(tmp_path: Path) -> None:
-    """Memory that the GPU shares with the host is not listed."""
-    (found,) = probe(tmp_path, FakeNvml([FakeGpu("GPU-a", memory=None)]))
-    assert (found.memory_total, found.capability) == (0, (9, 0))
-
-
 def test_mig_slice(tmp_path: Path) -> None:
     machine = mig_slice()
     (found,) = gpu.probe(machine.at(tmp_path), machine.nvml)
@@ -41,30 +36,25 @@ def test_no_driver_is_no_gpu(tmp_path: Path, failure: str) -> None:
     assert probe(tmp_path, FakeNvml([FakeGpu("GPU-a")], failure=failure)) == ()
 
 
-@pytest.mark.parametrize(
-    ("level", "kind"),
-    [(0, "pcie-switch"), (10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system")],
-)
-def test_links_without_nvlink(tmp_path: Path, level: int, kind: str) -> None:
-    found = probe(tmp_path, FakeNvml([FakeGpu("GPU-a"), FakeGpu("GPU-b")], level=level))
-    assert found[0].links == (kind,)
+LINKS = {0: "pcie-switch", 10: "pcie-switch", 20: "pcie-switch", 30: "host-bridge", 40: "numa", 50: "system"}
+OTHERS = ((((77, GIB),), 1), (((4242, GIB), (77, None)), 1), ((), 0), (None, 0))
+"""Processes on a GPU, and how many are not this one, which is 4242."""
+REASONS = {0x1: (), 0x3: (), 0x4: ("power cap",), 0x68: ("hardware slowdown", "thermal", "hardware thermal")}
 
 
 @pytest.mark.parametrize(
-    ("processes", "count"), [(((77, GIB),), 1), (((4242, GIB), (77, None)), 1), ((), 0), (None, 0)]
+    ("nvml", "facts"),
+    [
+        *((FakeNvml([FakeGpu("A"), FakeGpu("B")], level=level), {"links": (kind,)}) for level, kind in LINKS.items()),
+        *((FakeNvml([FakeGpu("A", processes=those)]), {"foreign_processes": count}) for those, count in OTHERS),
+        *((FakeNvml([FakeGpu("A", reasons=bits)]), {"clocks_throttled": names}) for bits, names in REASONS.items()),
+        # Memory that the GPU shares with the host is not listed.
+        (FakeNvml([FakeGpu("A", memory=None)]), {"memory_total": 0, "capability": (9, 0)}),
+    ],
 )
-def test_others_on_the_gpu(tmp_path: Path, processes: object, count: int) -> None:
-    """4242 is this process."""
-    (found,) = probe(tmp_path, FakeNvml([FakeGpu("GPU-a", processes=processes)]))  # type: ignore[arg-type]
-    assert found.foreign_processes == count
-
-
-@pytest.mark.parametrize(
-    ("reasons", "names"),
-    [(0x1, ()), (0x3, ()), (0x4, ("power cap",)), (0x68, ("hardware slowdown", "thermal", "hardware thermal"))],
-)
-def test_throttling(tmp_path: Path, reasons: int, names: tuple[str, ...]) -> None:
-    assert probe(tmp_path, FakeNvml([FakeGpu("GPU-a", reasons=reasons)]))[0].clocks_throttled == names
+def test_what_a_driver_tells(tmp_path: Path, nvml: FakeNvml, facts: dict[str, Any]) -> None:
+    found = probe(tmp_path, nvml)[0]
+    assert {name: getattr(found, name) for name in facts} == facts
 
 
 OPTIONAL = "GetMigMode GetP2PStatus GetCurrentClocksThrottleReasons GetComputeRunningProcesses GetPciInfo"

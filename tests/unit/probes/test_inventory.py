@@ -33,7 +33,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_recorded_machines(tmp_path: Path, name: str) -> None:
+def test_recorded_machines_are_read_and_their_inventories_read_back_and_name_nobody(tmp_path: Path, name: str) -> None:
     machine = MACHINES[name]()
     system = machine.at(tmp_path)
     found = probe(system, nvml=machine.nvml)
@@ -44,12 +44,6 @@ def test_recorded_machines(tmp_path: Path, name: str) -> None:
         *(found.memory.limit, found.memory.limit_source, limits.processes, memory.oom_kills(system)),
     ) == EXPECTED[name]
     assert limits.processes_source == ("cgroup pids.max" if limits.processes else "unlimited")
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_an_inventory_reads_back_and_names_nobody(tmp_path: Path, name: str) -> None:
-    machine = MACHINES[name]()
-    found = probe(machine.at(tmp_path), nvml=machine.nvml)
     written = json.dumps(dataclasses.asdict(found))
     assert TypeAdapter(Inventory).validate_python(json.loads(written)) == found
     assert not any(word in written for word in (str(tmp_path), "kubepods", "boot_id", "uuid", "GPU-", "MIG-"))

@@ -159,19 +159,17 @@ def test_allocators_are_found_by_name(tmp_path: Path) -> None:
     assert found == {"jemalloc": JEMALLOC, "tcmalloc": f"{LIB}/libtcmalloc_minimal.so.4"}
 
 
+WRITABLE = [(JEMALLOC, 0o666), (JEMALLOC, 0o664), (JEMALLOC, 0o646), (LIB, 0o777), ("/usr/lib", 0o777), ("/usr", 0o777)]
+
+
 @pytest.mark.parametrize(
-    ("path", "mode"),
-    [(JEMALLOC, 0o666), (JEMALLOC, 0o664), (JEMALLOC, 0o646), (LIB, 0o777), ("/usr/lib", 0o777), ("/usr", 0o777)],
+    ("path", "mode", "owner"),
+    [*((*each, 0) for each in WRITABLE), *((path, 0o755, 1000) for path in (JEMALLOC, LIB, "/usr"))],
 )
-def test_what_others_can_write_is_left_out(tmp_path: Path, path: str, mode: int) -> None:
-    system = libraries("libjemalloc.so.2").at(tmp_path)
+def test_what_others_can_write_or_own_is_left_out(tmp_path: Path, path: str, mode: int, owner: int) -> None:
+    system = libraries("libjemalloc.so.2", owners={path: owner}).at(tmp_path)
     (tmp_path / "root" / path[1:]).chmod(mode)
     assert software.allocators(system) == ()
-
-
-@pytest.mark.parametrize("path", [JEMALLOC, LIB, "/usr"])
-def test_what_root_does_not_own_is_left_out(tmp_path: Path, path: str) -> None:
-    assert software.allocators(libraries("libjemalloc.so.2", owners={path: 1000}).at(tmp_path)) == ()
 
 
 @pytest.mark.parametrize("target", ["/home/me/evil.so", "/home/me/missing.so"])

@@ -22,10 +22,6 @@ def made(machine: MachineType = MACHINE, **software: Any) -> Profile:
     return replace(profile(Settings(), machine=machine), software=SOFTWARE | software)
 
 
-def verdict_on(one: Profile, here: Here) -> str:
-    return compare(one, here).verdict
-
-
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
@@ -54,28 +50,27 @@ def test_one_changed_fact(change: dict[str, Any], verdict: str, words: str) -> N
     assert bool(found.sentence) is (verdict != EXACT)
 
 
+NO_GPUS = {"gpus": (), "gpu_gib": (), "gpu_links": ()}
+
+
 @pytest.mark.parametrize(
-    ("change", "verdict"),
+    ("change", "device", "verdict"),
     [
-        ({}, EXACT),
-        ({"gpus": ("h200",), "gpu_gib": (141,), "gpu_links": ("nvlink",)}, COMPATIBLE),
-        ({"gpus": ("h200",) * 8, "gpu_gib": (141,) * 8}, SIMILAR),
-        ({"gpus": ("h100",) * 2}, SIMILAR),
-        ({"gpu_gib": (80, 80)}, SIMILAR),
-        ({"gpu_links": ("pcie-switch",)}, SIMILAR),
-        ({"gpus": (), "gpu_gib": (), "gpu_links": ()}, NONE),
+        ({}, "cuda", EXACT),
+        ({"gpus": ("h200",), "gpu_gib": (141,), "gpu_links": ("nvlink",)}, "cuda", COMPATIBLE),
+        ({"gpus": ("h200",) * 8, "gpu_gib": (141,) * 8}, "cuda", SIMILAR),
+        ({"gpus": ("h100",) * 2}, "cuda", SIMILAR),
+        ({"gpu_gib": (80, 80)}, "cuda", SIMILAR),
+        ({"gpu_links": ("pcie-switch",)}, "cuda", SIMILAR),
+        (NO_GPUS, "cuda", NONE),
+        ({}, "cpu", EXACT),  # trained on the CPU of a machine with GPUs
+        (NO_GPUS, "cpu", COMPATIBLE),
     ],
 )
-def test_gpus(change: dict[str, Any], verdict: str) -> None:
-    assert verdict_on(made(GPUS), Here(replace(GPUS, **change), SOFTWARE)) == verdict
-
-
-def test_a_training_on_the_cpu_of_a_machine_with_gpus() -> None:
-    """As a profile, it fits that machine, and it where PyTorch sees no GPU."""
+def test_gpus(change: dict[str, Any], device: str, verdict: str) -> None:
     one = made(GPUS)
-    one = replace(one, target=replace(one.target, device="cpu"))
-    assert verdict_on(one, Here(GPUS, SOFTWARE)) == EXACT
-    assert verdict_on(one, Here(replace(GPUS, gpus=(), gpu_gib=(), gpu_links=()), SOFTWARE)) == COMPATIBLE
+    one = replace(one, target=replace(one.target, device=device))
+    assert compare(one, Here(replace(GPUS, **change), SOFTWARE)).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -92,7 +87,7 @@ def test_a_training_on_the_cpu_of_a_machine_with_gpus() -> None:
     ],
 )
 def test_versions(software: dict[str, Any], verdict: str) -> None:
-    assert verdict_on(made(**software), Here(MACHINE, SOFTWARE)) == verdict
+    assert compare(made(**software), Here(MACHINE, SOFTWARE)).verdict == verdict
 
 
 def test_every_fact_is_compared() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import pytest
-
 from autotune.knobs.settings import KNOB_NAMES
 from autotune.probes.facts import Gpu
 from autotune.report import formatting, machine
@@ -79,16 +77,10 @@ def test_diff_of_two_machines_warns_and_names_facts() -> None:
     assert "rates do not compare" in shown
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (72, "1 min 12 s"), (7500, "2 h 05 min"), (-3, "0 s")],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert formatting.duration(seconds) == words
+DURATIONS = {0: "0 s", 59.4: "59 s", 59.6: "1 min 00 s", 72: "1 min 12 s", 7500: "2 h 05 min", -3: "0 s"}
+RATES = {1240.4: "1240 x/s", 999.4: "999 x/s", 0.01234: "0.0123 x/s", math.inf: "unknown x/s"}
 
 
-@pytest.mark.parametrize(
-    ("rate", "words"), [(1240.4, "1240 x/s"), (999.4, "999 x/s"), (0.01234, "0.0123 x/s"), (math.inf, "unknown x/s")]
-)
-def test_rates(rate: float, words: str) -> None:
-    assert formatting.rate(rate, "x") == words
+def test_durations_and_rates() -> None:
+    assert {seconds: formatting.duration(seconds) for seconds in DURATIONS} == DURATIONS
+    assert {rate: formatting.rate(rate, "x") for rate in RATES} == RATES

@@ -22,10 +22,6 @@ BLOCKS = st.builds(
 )
 
 
-def blocks(*rates: float, items: int = 100) -> tuple[Block, ...]:
-    return tuple(Block(items, items / rate, 1) for rate in rates)
-
-
 class TestRate:
     def test_is_items_over_wall_time_not_a_mean_of_rates(self) -> None:
         measured = Measurement((Block(100, 1.0, 10), Block(100, 4.0, 10)))
@@ -96,23 +92,20 @@ def test_survives_json(measured: list[Block], skipped: int, share: float) -> Non
     assert decoded(Measurement, json.loads(json.dumps(asdict(measurement)))) == measurement
 
 
-class TestEnough:
-    """When a trial may stop. Blocks of 0.1 s; at least 0.3 s, at most 1 s, an error of 1.5 %."""
-
-    @staticmethod
-    def stops(*items: int) -> bool:
-        return enough(Measurement(tuple(Block(count, 0.1, 1) for count in items)), 0.3, 1.0, 0.015, 0.0)
-
-    def test_blocks_that_agree_are_enough(self) -> None:
-        assert self.stops(100, 100, 100)
-        assert not self.stops(100, 100)
-
-    def test_blocks_that_differ_go_on_until_the_time_is_over(self) -> None:
-        differ = (100, 150) * 5
-        assert not self.stops(*differ[:4])
-        assert self.stops(*differ, 100)
-
-    def test_a_clear_loser_ends_after_one_block(self) -> None:
-        rate = Measurement((Block(100, 0.1, 1),)).rate
-        assert enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.2 * rate)
-        assert not enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.1 * rate)
+@pytest.mark.parametrize(
+    ("items", "give_up_below", "stops"),
+    [
+        ((100, 100, 100), 0.0, True),
+        ((100, 100), 0.0, False),
+        ((100, 150) * 2, 0.0, False),
+        ((*(100, 150) * 5, 100), 0.0, True),
+        ((100,), 1200.0, True),  # a clear loser
+        ((100,), 1100.0, False),
+    ],
+)
+def test_a_trial_stops_when_its_blocks_agree_or_its_time_is_over(
+    items: tuple[int, ...], give_up_below: float, stops: bool
+) -> None:
+    """Blocks of 0.1 s; at least 0.3 s, at most 1 s, an error of 1.5 %."""
+    measured = Measurement(tuple(Block(count, 0.1, 1) for count in items))
+    assert enough(measured, 0.3, 1.0, 0.015, give_up_below) is stops

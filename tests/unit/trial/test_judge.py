@@ -64,6 +64,11 @@ def ended(report: TrialReport | None = None, *codes: int, code: int | None = Non
 
 TABLE: list[tuple[str, TrialEnd, Outcome]] = [
     ("measured", ended(GOOD), Completed(measurement=MEASURED, losses=GOOD.losses)),
+    (
+        "what it cost is kept",
+        ended(GOOD, seconds=3.0, start_seconds=1.0),
+        Completed(measurement=MEASURED, losses=GOOD.losses, seconds=3.0, start_seconds=1.0),
+    ),
     ("raised", ended(raised("ValueError", "bad shape"), 1), Crashed("ValueError: bad shape", "Traceback")),
     (
         "left early",
@@ -146,14 +151,9 @@ def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
     assert "ended by " in outcome.reason
 
 
-def test_what_a_completed_trial_cost_is_kept() -> None:
-    outcome = judge(ended(GOOD, seconds=3.0, start_seconds=1.0))
-    assert isinstance(outcome, Completed)
-    assert (outcome.seconds, outcome.start_seconds) == (3.0, 1.0)
-
-
-class TestOutOfMemory:
-    TEXTS = (
+@pytest.mark.parametrize(
+    ("kind", "text", "where"),
+    [
         ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total", "device"),
         ("torch.cuda.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.87 GiB (GPU 0; 14.76 GiB", "device"),
         ("RuntimeError", "CUDA out of memory. Tried to allocate 1.12 MiB (GPU 0; 22.37 GiB total capacity)", "device"),
@@ -182,53 +182,40 @@ class TestOutOfMemory:
         ("RuntimeError", "NVML_SUCCESS == r INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp", "device"),
         ("RuntimeError", "GET was unable to find an engine to execute this computation", "device"),
         ("RuntimeError", "unable to write to file </torch_31911_952036340_6686>: No space left on device (28)", "shm"),
-    )
-
-    @pytest.mark.parametrize(("kind", "text", "where"), TEXTS)
-    def test_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
-        outcome = judge(ended(raised(kind, text), 1))
-        assert isinstance(outcome, OutOfMemory)
-        assert outcome.where == where
-        assert outcome.detail == "Traceback"
-
-    @pytest.mark.parametrize(
-        ("kind", "text"),
-        [
-            ("ValueError", "out of memory: the replay buffer holds 5 episodes"),
-            ("my_project.OutOfMemoryError", "CUDA out of memory"),
-            ("KeyError", "'DefaultCPUAllocator: can't allocate memory'"),
-            ("RuntimeError", "out of memory budget for this experiment"),
-            ("RuntimeError", "CUDA error: an illegal memory access was encountered"),
-            ("RuntimeError", "can't start new thread"),
-            ("OSError", "[Errno 28] No space left on device: 'checkpoints/last.pt'"),
-            ("OSError", "[Errno 24] Too many open files"),
-        ],
-    )
-    def test_the_class_decides_before_the_text(self, kind: str, text: str) -> None:
-        assert out_of_memory(kind, text) is None
-        assert isinstance(judge(ended(raised(kind, text), 1)), Crashed)
+        ("ValueError", "out of memory: the replay buffer holds 5 episodes", None),
+        ("my_project.OutOfMemoryError", "CUDA out of memory", None),
+        ("KeyError", "'DefaultCPUAllocator: can't allocate memory'", None),
+        ("RuntimeError", "out of memory budget for this experiment", None),
+        ("RuntimeError", "CUDA error: an illegal memory access was encountered", None),
+        ("RuntimeError", "can't start new thread", None),
+        ("OSError", "[Errno 28] No space left on device: 'checkpoints/last.pt'", None),
+        ("OSError", "[Errno 24] Too many open files", None),
+    ],
+)
+def test_real_texts_say_where_memory_ran_out_and_the_class_decides_before_the_text(
+    kind: str, text: str, where: str | None
+) -> None:
+    outcome = judge(ended(raised(kind, text), 1))
+    assert type(outcome) is (OutOfMemory if where else Crashed)
+    assert getattr(outcome, "where", None) == where
+    assert outcome.detail == "Traceback"
+    assert (out_of_memory(kind, text) is None) == (where is None)
 
 
-class TestLostPeers:
-    def test_the_cause_is_more_telling_than_who_lost_a_peer(self) -> None:
-        lost, cause = raised("RuntimeError", LOST_PEER), raised("ValueError", "bad shape")
-        lacking = TrialReport(measurement=MEASURED, not_applied=(("threads", "why"),))
-        assert most_informative([GOOD, lost, cause, lacking]) is cause
-        assert most_informative([GOOD, lacking, lost]) is lost
-        assert most_informative([GOOD, lacking]) is lacking
-        assert most_informative([GOOD]) is GOOD
-        assert most_informative([]) is None
+def test_the_cause_is_more_telling_than_who_lost_a_peer() -> None:
+    lost, cause = raised("RuntimeError", LOST_PEER), raised("ValueError", "bad shape")
+    lacking = TrialReport(measurement=MEASURED, not_applied=(("threads", "why"),))
+    assert most_informative([GOOD, lost, cause, lacking]) is cause
+    assert most_informative([GOOD, lacking, lost]) is lost
+    assert most_informative([GOOD, lacking]) is lacking
+    assert most_informative([GOOD]) is GOOD
+    assert most_informative([]) is None
 
 
-class TestScaler:
-    """25 steps in all: 20 measured, 5 of warm-up."""
-
-    @pytest.mark.parametrize(
-        ("skipped", "kind"), [(0, Completed), (2, Completed), (3, WrongNumbers), (25, WrongNumbers)]
-    )
-    def test_at_most_a_tenth_may_be_skipped(self, skipped: int, kind: type[Outcome]) -> None:
-        report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=skipped))
-        assert type(judge(ended(report))) is kind
+@pytest.mark.parametrize(("skipped", "kind"), [(0, Completed), (2, Completed), (3, WrongNumbers), (25, WrongNumbers)])
+def test_the_scaler_may_skip_a_tenth_of_the_25_steps(skipped: int, kind: type[Outcome]) -> None:
+    report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=skipped))
+    assert type(judge(ended(report))) is kind
 
 
 class TestLosses:
@@ -303,36 +290,26 @@ NETWORK = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text"), NETWORK)
-def test_a_script_that_wants_the_network_is_told_how_to_get_it(kind: str, text: str) -> None:
-    assert "--allow-network" in (explain(kind, text, network=False, limit=2**30) or "")
-
-
 @pytest.mark.parametrize(
     ("kind", "error", "word"),
     [
+        *((*each, "--allow-network") for each in NETWORK),
         ("OSError", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "1.5 GiB"),
         ("OSError", OSError(errno.EROFS, os.strerror(errno.EROFS), "/run/x"), "only read"),
         ("OSError", OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW), "/data/x"), "another user"),
         ("OSError", OSError(errno.EXDEV, os.strerror(errno.EXDEV), "runs"), "moves a folder"),
         ("PermissionError", PermissionError(errno.EACCES, guard.WRITE, "/data/x"), "outside its working folder"),
+        ("ValueError", "expected 3 channels, got 4", None),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'train.csv'", None),
+        ("PermissionError", "[Errno 13] Permission denied: '/root/x'", None),
+        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory", None),
     ],
 )
-def test_what_a_trial_may_not_write_has_its_reason(kind: str, error: OSError, word: str) -> None:
-    assert word in (explain(kind, str(error), network=False, limit=3 * 2**29) or "")
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("ValueError", "expected 3 channels, got 4"),
-        ("FileNotFoundError", "[Errno 2] No such file or directory: 'train.csv'"),
-        ("PermissionError", "[Errno 13] Permission denied: '/root/x'"),
-        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
-    ],
-)
-def test_an_error_of_the_scripts_own_is_left_to_speak_for_itself(kind: str, text: str) -> None:
-    assert explain(kind, text, network=False, limit=2**30) is None
+def test_what_a_trial_may_not_do_has_its_reason_and_other_errors_speak_for_themselves(
+    kind: str, error: str | OSError, word: str | None
+) -> None:
+    found = explain(kind, str(error), network=False, limit=3 * 2**29)
+    assert found is None if word is None else word in (found or "")
 
 
 def test_a_trial_that_held_more_than_the_user_allows_counts_as_out_of_memory() -> None:

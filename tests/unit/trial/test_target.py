@@ -42,9 +42,6 @@ def refused(folder: Path, text: str | bytes, kind: type[UsageError] = ContractEr
 
 
 class TestRecognised:
-    def test_the_template_of_init(self, tmp_path: Path) -> None:
-        assert task(tmp_path, NEW_TASK).name == "my_model"
-
     @pytest.mark.parametrize("text", ["CURRENT = dict(batchsize=64)", 'CURRENT = {"batch_sze": 64, **{}}'])
     def test_a_typo_in_a_written_current(self, tmp_path: Path, text: str) -> None:
         assert "no such knob; did you mean batch_size?" in refused(tmp_path, f"{WHOLE}{text}\n")
@@ -66,36 +63,20 @@ class TestRecognised:
             "if True:\n def build_model(): ...\nelse:\n pass\ndef build_dataset(): ...\nfrom a import compute_loss",
             "try:\n from a import build_model\nexcept ImportError:\n def build_dataset(): ...\nelse:\n x = 1\n"
             "finally:\n def compute_loss(m, b): ...",
-        ],
-        ids=["import", "aliases", "unpacked", "if", "try"],
-    )
-    def test_however_it_is_bound_at_the_top_level(self, tmp_path: Path, text: str) -> None:
-        assert task(tmp_path, text).path == tmp_path / "my_model.py"
-
-    @pytest.mark.parametrize(
-        "signature",
-        [
-            "compute_loss(model, batch)",
-            "compute_loss(model, batch, *, weight=1.0)",
-            "compute_loss(*parts)",
-            "compute_loss(model, *rest, **options)",
-        ],
-    )
-    def test_parameters_that_fit(self, tmp_path: Path, signature: str) -> None:
-        text = f"def build_model(size=3): ...\ndef build_dataset(*a): ...\ndef {signature}: ..."
-        assert task(tmp_path, text).path == tmp_path / "my_model.py"
-
-    @pytest.mark.parametrize(
-        "data",
-        [
+            *(
+                f"def build_model(size=3): ...\ndef build_dataset(*a): ...\ndef compute_loss({parameters}): ..."
+                for parameters in ("model, batch", "model, batch, *, weight=1.0", "*parts", "model, *rest, **options")
+            ),
             codecs.BOM_UTF8 + WHOLE.encode(),
             b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + WHOLE.encode(),
-            WHOLE.replace("\n", "\r\n").encode(),
+            WHOLE.replace("\n", "\r\n"),
+            NEW_TASK,
         ],
-        ids=["byte order mark", "latin-1", "windows lines"],
+        ids=range(13),
     )
-    def test_in_any_encoding_that_python_reads(self, tmp_path: Path, data: bytes) -> None:
-        assert task(tmp_path, data).path == tmp_path / "my_model.py"
+    def test_however_it_is_bound_and_in_any_encoding_that_python_reads(self, tmp_path: Path, text: str | bytes) -> None:
+        found = task(tmp_path, text)
+        assert (found.path, found.name) == (tmp_path / "my_model.py", "my_model")
 
 
 class TestRefused:

@@ -49,10 +49,7 @@ def test_the_guilty_knob_is_found_by_halving_and_left_out(knob: str, outcome: Ou
 
 
 def test_two_guilty_knobs_are_both_found() -> None:
-    def both(settings: Settings) -> Outcome:
-        return DIFFERS if settings.channels_last or settings.malloc == "keep" else Compared()
-
-    found, _ = comparing(both)
+    found, _ = comparing(lambda tried: DIFFERS if tried.channels_last or tried.malloc == "keep" else Compared())
     assert found.settle(SEVERAL) == OWN.but(num_workers=2, optimizer_impl="fused")
 
 
@@ -94,10 +91,7 @@ def test_training_that_never_repeats_allows_what_it_differs_by_itself(cause: str
 
 
 def test_screening_tries_what_changes_the_users_objects() -> None:
-    def compare(settings: Settings) -> Outcome:
-        return DIFFERS if settings.num_workers != OWN.num_workers or settings.malloc == "keep" else Compared()
-
-    found, seen = comparing(compare)
+    found, seen = comparing(lambda tried: DIFFERS if tried.num_workers or tried.malloc == "keep" else Compared())
     found.screen(SPACES["safe"])
     assert seen[0] == OWN
     assert {item.knob for item in found.left_out} == {"num_workers"}, "malloc is the process's own"

@@ -46,22 +46,23 @@ def baseline(step_seconds: float) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "train_seconds", "expected"),
+    ("outcome", "wishes", "expected"),
     [
-        (None, None, 90.0),
-        (TimedOut("slow"), None, 90.0),
-        (baseline(0.001), None, 60.0),
-        (baseline(0.1), None, 90.0),
-        (baseline(2.0), None, 150.0),
-        (baseline(0.001), 3600.0, 72.0),
-        (baseline(0.1), 36_000.0, 600.0),
-        (None, 4 * 3600.0, 288.0),
+        (None, {}, 90.0),
+        (TimedOut("slow"), {}, 90.0),
+        (baseline(0.001), {}, 60.0),
+        (baseline(0.1), {}, 90.0),
+        (baseline(2.0), {}, 150.0),
+        (baseline(0.001), {"train_seconds": 3600.0}, 72.0),
+        (baseline(0.1), {"train_seconds": 36_000.0}, 600.0),
+        (None, {"train_seconds": 4 * 3600.0}, 288.0),
+        (baseline(2.0), {"train_seconds": 36_000.0, "budget": 20.0}, 20.0),  # what the user says is final
     ],
 )
 def test_the_step_and_the_training_ahead_decide(
-    outcome: Outcome | None, train_seconds: float | None, expected: float
+    outcome: Outcome | None, wishes: dict[str, float], expected: float
 ) -> None:
-    assert Options(train_seconds=train_seconds).seconds(outcome) == expected
+    assert Options(**wishes).seconds(outcome) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,3 @@ def test_what_cannot_work_is_refused_at_once(option: dict[str, Any], said: str) 
 def test_what_cannot_act_on_the_machine_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(option)).replace('_', '-')}"):
         Options(**option).check_on(MACHINE)
-
-
-def test_what_the_user_says_is_final() -> None:
-    assert Options(budget=20.0, train_seconds=36_000.0).seconds(baseline(2.0)) == 20.0

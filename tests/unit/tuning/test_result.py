@@ -63,45 +63,39 @@ class TestReasons:
     """Why a level has no candidate for the proof."""
 
     @pytest.mark.parametrize(
-        ("trials", "raced", "reason"),
+        ("trials", "level", "reason", "failure"),
         [
-            ([tried(OWN, 100.0), HIGHER], False, Reason.NOT_TRIED),
-            ([tried(OWN, 100.0), tried(OTHER, 90.0)], False, Reason.SAME),
-            ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME),
-            ([tried(OWN, 100.0), tried(OTHER, 200.0)], False, Reason.NOISY),
-            ([tried(OWN, 100.0), tried(OTHER, 200.0)], True, Reason.SAME),
-            ([tried(OWN, 100.0), FAILED, CUT], False, Reason.ALL_FAILED),
-            ([tried(OWN, 100.0), CUT], False, Reason.NOT_REACHED),
+            ([HIGHER], "safe", Reason.NOT_TRIED, ""),
+            ([tried(OTHER, 90.0)], "safe", Reason.SAME, ""),
+            ([tried(OTHER, 104.0)], "safe", Reason.SAME, ""),
+            ([tried(OTHER, 200.0)], "safe", Reason.NOISY, ""),
+            ([FAILED, CUT], "safe", Reason.ALL_FAILED, "SIGSEGV"),
+            ([CUT], "safe", Reason.NOT_REACHED, ""),
+            ([tried(OTHER, 90.0), tried(OWN, 99.0, "amp")], "amp", Reason.NOT_TRIED, ""),  # your own precision
+            ([tried(PRODUCTS, 100.0, "amp")], "amp", Reason.NOT_TRIED, ""),  # another knob than the precision
+            ([failed(LOW, CUT.outcome)], "amp", Reason.NOT_REACHED, ""),
+            ([failed(LOW, NotApplied("autocast stays off"))], "amp", Reason.ALL_FAILED, "autocast stays off"),
+            ([failed(LOW, WrongNumbers("NaN"))], "amp", Reason.ALL_FAILED, "NaN"),
+            ([tried(LOW, 90.0, "amp"), failed(LOW.but(num_workers=2), Crashed("no"))], "amp", Reason.SAME, ""),
+            ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], "amp", Reason.ALL_FAILED, "oops"),
+            ([tried(OWN.but(channels_last=True), 100.0, "max")], "max", Reason.NOT_TRIED, ""),  # it is about the batch
         ],
     )
-    def test_of_safe(self, trials: list[Trial], raced: bool, reason: Reason) -> None:
-        state = after(*trials, raced={OWN, OTHER} if raced else set())
-        assert result.proven_answers(state, LEVELS)["safe"].reason is reason
-
-    @pytest.mark.parametrize(
-        ("trials", "reason", "failure"),
-        [
-            ([tried(OTHER, 90.0), tried(OWN, 99.0, "amp")], Reason.NOT_TRIED, ""),
-            ([tried(PRODUCTS, 100.0, "amp")], Reason.NOT_TRIED, ""),
-            ([failed(LOW, CUT.outcome)], Reason.NOT_REACHED, ""),
-            ([failed(LOW, NotApplied("autocast stays off"))], Reason.ALL_FAILED, "autocast stays off"),
-            ([failed(LOW, WrongNumbers("NaN"))], Reason.ALL_FAILED, "NaN"),
-            ([tried(LOW, 90.0, "amp"), failed(LOW.but(num_workers=2), Crashed("no"))], Reason.SAME, ""),
-            ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], Reason.ALL_FAILED, "oops"),
-        ],
-        ids=["your own", "another knob", "cut short", "not applied", "wrong numbers", "one ran", "another knob ran"],
-    )
-    def test_of_amp_speak_of_the_precision(self, trials: list[Trial], reason: Reason, failure: str) -> None:
-        found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)["amp"]
+    def test_of_each_level(self, trials: list[Trial], level: str, reason: Reason, failure: str) -> None:
+        found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)[level]
         assert (found.reason, found.failure) == (reason, failure)
 
-    def test_of_a_search_that_time_has_ended(self) -> None:
-        state = after(tried(OWN, 100.0), tried(OWN, 101.0), exhausted=set())
-        assert result.proven_answers(state, LEVELS)["safe"].reason is Reason.NOT_REACHED
-
-    def test_of_max_speak_of_the_batch(self) -> None:
-        state = after(tried(OWN, 100.0), tried(OWN.but(channels_last=True), 100.0, "max"))
-        assert result.proven_answers(state, LEVELS)["max"].reason is Reason.NOT_TRIED
+    @pytest.mark.parametrize(
+        ("trial", "found", "reason"),
+        [
+            (tried(OWN, 101.0), {"exhausted": set()}, Reason.NOT_REACHED),
+            (tried(OTHER, 200.0), {"raced": {OWN, OTHER}}, Reason.SAME),
+        ],
+        ids=["time ended the search", "the race showed it"],
+    )
+    def test_by_how_the_search_ended(self, trial: Trial, found: dict[str, Any], reason: Reason) -> None:
+        state = after(tried(OWN, 100.0), trial, **found)
+        assert result.proven_answers(state, LEVELS)["safe"].reason is reason
 
     @pytest.mark.parametrize(("proven", "reason"), [(1.5, Reason.NOISY), (2.1, Reason.SAME)])
     def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, reason: Reason) -> None:

@@ -147,19 +147,19 @@ class TestFailures:
         assert all(result.settings == OWN for result in results.values())
         assert bench.contests == [], "there is nothing to prove"
 
-    def test_a_candidate_that_dies_in_the_proof_is_not_written(self) -> None:
-        bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({"amp"}))
+    @pytest.mark.parametrize(("dead", "best"), [("amp", FASTER), (BASELINE, OWN)])
+    def test_what_dies_in_the_proof_is_not_written_and_without_a_baseline_nothing_is(
+        self, dead: str, best: Settings
+    ) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({dead}))
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
-        assert results["safe"].settings == results["amp"].settings == FASTER
+        assert results["safe"].settings == results["amp"].settings == best
         assert results["amp"].reason is Reason.TOO_FEW_ROUNDS
-
-    def test_a_baseline_that_dies_in_the_proof_proves_nothing(self) -> None:
-        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL, dead=frozenset({BASELINE}))
-        results = proven_answers(run(make(bench, listed(safe=[FASTER]))), LEVELS)
-        assert results["safe"].settings == OWN
 
 
 class TestDeadline:
+    MANY = [settings for _, settings in SPACES["safe"].moves(OWN)] * 9
+
     @settings(max_examples=12, deadline=None)
     @given(budget=st.floats(1.0, 90.0), trial=st.floats(0.1, 12.0), seed=st.integers(0, 99))
     def test_is_passed_by_one_trial_at_most(self, budget: float, trial: float, seed: int) -> None:
@@ -184,9 +184,8 @@ class TestDeadline:
         assert results["safe"].proven
 
     def test_levels_share_the_searching_time(self) -> None:
-        many = [settings for _, settings in SPACES["safe"].moves(OWN)] * 9
         bench = FakeBench(speeds({}))
-        state = run(make(bench, listed(safe=many, amp=many, max=many), budget=200.0))
+        state = run(make(bench, listed(**dict.fromkeys(LEVELS, self.MANY)), budget=200.0))
         counts = [sum(o.level == level for o in state.history) for level in LEVELS]
         assert counts[0] > max(counts[1:])
         assert min(counts) > 0
@@ -203,13 +202,11 @@ class TestDeadline:
         assert proven_answers(state, LEVELS)["safe"].proven
 
     def test_a_level_that_ends_early_leaves_its_time_to_the_next(self) -> None:
-        many = [settings for _, settings in SPACES["safe"].moves(OWN)] * 9
-
         def trials(safe: Sequence[Settings]) -> int:
-            state = run(make(FakeBench(speeds({})), listed(safe=safe, amp=many), budget=60.0))
+            state = run(make(FakeBench(speeds({})), listed(safe=safe, amp=self.MANY), budget=60.0))
             return sum(o.level == "amp" for o in state.history)
 
-        assert trials(safe=[]) > trials(safe=many)
+        assert trials(safe=[]) > trials(safe=self.MANY)
 
 
 class TestProof:

@@ -1,4 +1,4 @@
-"""The deadline and every estimate of time, by a clock moved by hand."""
+"""The deadline and every estimate of time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
 from autotune.tuning import schedule
 from autotune.tuning.proof import run_replicate
-from autotune.tuning.state import RunState, Schedule, items_per_sample
+from autotune.tuning.state import Schedule, items_per_sample
 from tests.doubles.fake_bench import FakeBench, empty, make
 
 OWN = Settings(threads=2, batch_size=64)
-FAST, SLOW = OWN.but(num_workers=1), OWN.but(num_workers=2)
-
-
-class Clock:
-    """Moved by hand."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def trial(settings: Settings, rate: float, start_seconds: float = 0.5) -> Trial:
@@ -32,18 +22,9 @@ def trial(settings: Settings, rate: float, start_seconds: float = 0.5) -> Trial:
     return Trial(settings, Completed(measurement=Measurement((block,)), start_seconds=start_seconds), "safe")
 
 
-def known(*trials: Trial) -> RunState:
-    """After the baseline's trial and ``trials``."""
-    state = empty(OWN)
-    state.add(trial(OWN, 640.0), *trials)
-    state.estimate_durations()
-    return state
-
-
-class TestDeadline:
-    @pytest.mark.parametrize(("budget", "patience"), [(5.0, 10.0), (60.0, 24.0), (600.0, 60.0)])
-    def test_the_baseline_may_take_a_share_of_the_budget(self, budget: float, patience: float) -> None:
-        assert Schedule(Clock(), 100.0, budget).patience == patience
+@pytest.mark.parametrize(("budget", "patience"), [(5.0, 10.0), (60.0, 24.0), (600.0, 60.0)])
+def test_the_baseline_may_take_a_share_of_the_budget(budget: float, patience: float) -> None:
+    assert Schedule(lambda: 100.0, 100.0, budget).patience == patience
 
 
 class TestBesideOthers:

@@ -71,32 +71,29 @@ def test_waiting_for_another_run_costs_no_budget(tmp_path: Path, monkeypatch: py
     assert 40.0 < schedule.left <= 50.0
 
 
-class FakeRunner:
-    """Knows one task; every trial's fate is the test's."""
-
-    fate: Any = staticmethod(lambda settings: completed(100.0))
-    closed = 0
-
-    def __init__(self, setup: TrialSetup) -> None:
-        self.setup = setup
-
-    def __enter__(self) -> FakeRunner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        type(self).closed += 1
-        self.setup.paths.remove()
-
-    def describe(self) -> Any:
-        return CONTEXT.task
-
-
 @pytest.fixture
-def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
+def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run whose machine, lock and trials are fakes; files are real."""
 
-    class Runner(FakeRunner):
+    class Runner:
+        """Knows one task; every trial's fate is the test's."""
+
+        fate: Any = staticmethod(lambda settings: completed(100.0))
+        closed = 0
         no_fork_reason = None
+
+        def __init__(self, setup: TrialSetup) -> None:
+            self.setup = setup
+
+        def __enter__(self) -> Runner:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            type(self).closed += 1
+            self.setup.paths.remove()
+
+        def describe(self) -> Any:
+            return CONTEXT.task
 
     class Bench(FakeBench):
         timeouts = SimpleNamespace(starting=1.0)
@@ -131,7 +128,7 @@ class TestRun:
         ("least_steps", "only", "found"), [(1, "batch_size", 4.0), (100, "batch_size", None), (1, "malloc", None)]
     )
     def test_the_noise_scale_is_measured_where_it_fits_and_decides(
-        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, least_steps: int, only: str, found: float | None
+        self, world: Any, monkeypatch: pytest.MonkeyPatch, least_steps: int, only: str, found: float | None
     ) -> None:
         """Before, 18 of 40 seconds went for it before anything was tried, and nothing was."""
         monkeypatch.setattr(run, "NOISE_STEPS", least_steps)
@@ -142,20 +139,18 @@ class TestRun:
         noise = [at for at, stage in enumerate(stages) if "noise scale" in stage]
         assert (len(noise), noise == [] or stages.index("searching: amp") < noise[0]) == (found is not None, True)
 
-    def test_writes_the_profile_where_it_belongs(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        progress = RunProgress(stage="", baseline=OWN, unit="samples")
-        stages: list[str] = []
+    def test_writes_the_profile_where_it_belongs(self, world: Any, elsewhere: Path) -> None:
+        seen = [RunProgress(stage="", baseline=OWN, unit="samples")]
 
         def observe(**changes: Any) -> None:
-            nonlocal progress
-            progress = replace(progress, **changes)
-            stages.append(progress.stage)
+            seen.append(replace(seen[-1], **changes))
 
         found = run.run(TARGET, self.OPTIONS, observe)
         assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
         assert profiles.read(found.path).baseline == found.profile.baseline
         assert not found.profile.evidence.partial
-        assert list(dict.fromkeys(stages))[:5] == [
+        assert list(dict.fromkeys(each.stage for each in seen))[:6] == [
+            "",
             "loading the task",
             "baseline",
             "comparing first steps",
@@ -164,9 +159,7 @@ class TestRun:
         ]
         assert world.closed == 1
 
-    def test_what_changes_training_is_left_out_once(
-        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_changes_training_is_left_out_once(self, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         def compare(settings: Settings) -> Outcome:
             return Compared(differences=(("weights", "differ"),) if settings.optimizer_impl != "default" else ())
 
@@ -176,7 +169,7 @@ class TestRun:
 
     @pytest.mark.parametrize("ending", [Interrupted(signal.SIGINT), LaunchError("the trial server ended")], ids=repr)
     def test_an_interrupted_run_keeps_the_proven_profile_and_says_where_its_own_is(
-        self, world: type[FakeRunner], elsewhere: Path, ending: BaseException
+        self, world: Any, elsewhere: Path, ending: BaseException
     ) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
         run.run(TARGET, options)
@@ -196,7 +189,7 @@ class TestRun:
         assert getattr(ended.value, "saved", None) == beside or str(beside) in str(ended.value)
 
     def test_a_fork_server_that_is_not_ready_in_time_ends_the_search_not_the_run(
-        self, world: type[FakeRunner], elsewhere: Path
+        self, world: Any, elsewhere: Path
     ) -> None:
         def fate(settings: Settings) -> Outcome:
             if settings != OWN:
@@ -209,7 +202,7 @@ class TestRun:
         assert not found.profile.evidence.partial
 
     @pytest.mark.parametrize("sampler", [None, "random"])
-    def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path, sampler: str | None) -> None:
+    def test_resumes_without_repeating(self, world: Any, elsewhere: Path, sampler: str | None) -> None:
         seen: list[Settings] = []
 
         def fate(settings: Settings) -> Outcome:
@@ -230,7 +223,7 @@ class TestRun:
         assert not found.profile.evidence.partial
 
     def test_a_project_that_is_read_only_has_its_profile_in_the_users_folder(
-        self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+        self, world: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("XDG_DATA_HOME", str(elsewhere / "data"))
         (elsewhere / "profiles").write_text("a file, where root too can make no folder")
@@ -238,7 +231,7 @@ class TestRun:
         assert found.path.is_relative_to(elsewhere / "data")
         assert profiles.read(found.path).baseline == found.profile.baseline
 
-    def test_a_trial_above_todays_limit_is_not_resumed(self, world: type[FakeRunner], elsewhere: Path) -> None:
+    def test_a_trial_above_todays_limit_is_not_resumed(self, world: Any, elsewhere: Path) -> None:
         def held(settings: Settings) -> Outcome:
             done = completed(100.0)
             assert done.measurement is not None
@@ -254,14 +247,14 @@ class TestRun:
         with pytest.raises(NothingUsable, match="do not fit: held 256 MiB of memory; --max-memory is 1 MiB"):
             run.run(TARGET, replace(options, max_memory=2**20))
 
-    def test_another_text_of_the_task_cannot_be_resumed(self, world: type[FakeRunner], elsewhere: Path) -> None:
+    def test_another_text_of_the_task_cannot_be_resumed(self, world: Any, elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
         run.run(TARGET, options)
         (elsewhere / "model.py").write_text(NEW_TASK + "\n# another model\n")
         with pytest.raises(UsageError, match="nothing to resume"):
             run.run(TARGET, options)
 
-    def test_a_broken_task_leaves_no_profile(self, world: type[FakeRunner], elsewhere: Path) -> None:
+    def test_a_broken_task_leaves_no_profile(self, world: Any, elsewhere: Path) -> None:
         world.fate = staticmethod(lambda _: Crashed("NameError: x", "Traceback"))
         with pytest.raises(UserCodeError):
             run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
@@ -269,7 +262,7 @@ class TestRun:
         assert world.closed == 1
 
     def test_cpus_that_were_taken_away_end_the_run_and_no_proven_profile(
-        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
+        self, world: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         proven = run.run(TARGET, self.OPTIONS).path
         before = proven.read_text()
