@@ -23,7 +23,9 @@ pytestmark = pytest.mark.torch
 
 def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("torchrun_style", tmp_path, monkeypatch) as runner:
-        baseline = baseline_settings(runner.describe(), here())
+        facts = runner.describe()
+        assert facts.why_not_several is None
+        baseline = baseline_settings(facts, here())
         bench = TrialBench(runner, baseline)
         assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
         two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2, num_workers=1)

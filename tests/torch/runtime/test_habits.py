@@ -434,13 +434,6 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
         "would run the script's top level again",
     ),
 }
-KNOB = {
-    "layout": "channels_last",
-    "compile": "compile",
-    "workers": "num_workers",
-    "ahead": "prefetch_factor",
-    "no workers": "num_workers",
-}
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
@@ -450,7 +443,7 @@ def test_what_could_differ_after_the_first_steps_is_left_alone(
 ) -> None:
     if "top level" in words:
         monkeypatch.setattr("multiprocessing.get_start_method", lambda **_: "spawn")
-    item = make()
+    item, (*_, knob) = make(), SETTINGS[name]
     before, kind = dict(vars(item)), type(item)
     tensors = (
         [(p, p.data_ptr()) for p in item.parameters() if not nn.parameter.is_lazy(p)]
@@ -459,7 +452,7 @@ def test_what_could_differ_after_the_first_steps_is_left_alone(
     )
     with Session(quiet(**SETTINGS[name]), device="cpu") as session:
         assert session.prepare(item) is item
-        assert words in dict(session.not_applied)[KNOB[name]]
+        assert words in dict(session.not_applied)[knob]
         assert (vars(item), type(item)) == (before, kind)
         assert all(tensor.data_ptr() == place for tensor, place in tensors)
 
