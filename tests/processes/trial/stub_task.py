@@ -42,23 +42,9 @@ def build_dataset():
 
 
 def build_model():
-    how = behaviour()
-    if how == "model_raises":
+    if behaviour() == "model_raises":
         raise NameError("name 'Resnet' is not defined")
-    if how == "half_unused":
-        return HalfUnused()
     return nn.Linear(4, 3)
-
-
-class HalfUnused(nn.Module):
-    """One of its two layers takes no part in any loss."""
-
-    def __init__(self):
-        super().__init__()
-        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, inputs):
-        return self.used(inputs)
 
 
 def _sleep_forever():

@@ -17,7 +17,7 @@ from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order
 from autotune.scripts.hooks import Hooks
-from tests.torch.records import quiet
+from tests.torch.records import prepared, quiet
 
 Loop = Callable[[], list[float]]
 BACKEND = "aot_eager"
@@ -108,8 +108,7 @@ def test_a_prepared_model_is_traced_as_it_is(
     expected = plain_text(tracer(net()))
     torch._dynamo.reset()
     model = net()
-    with Session(quiet(**changes), device="cpu") as session:
-        session.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with prepared(model, torch.optim.SGD(model.parameters(), lr=0.1), **changes) as session:
         session.backward(model(INPUTS).sum())
         found = "" if after else tracer(model)
     found = plain_text(tracer(model) if after else found)

@@ -40,7 +40,7 @@ from torch.utils.data import (
 from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import Recorder, Recording, differences
-from tests.torch.records import dataset, quiet, workers_of
+from tests.torch.records import dataset, prepared, quiet, workers_of
 
 Prepare = Callable[..., Any]
 Loop = Callable[[Prepare], Any]
@@ -579,8 +579,7 @@ def first_steps(
     options: dict[str, Any] = {"collate_fn": list} if does in (marks,) or written else {}
     options |= {"worker_init_fn": by_number} if does is begins_by_number else {}
     loader = DataLoader(Read(does), batch_size=2, num_workers=own, **options)
-    with Session(quiet(num_workers=wanted), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=wanted):
         assert workers_of(loader) == wanted
         with Recorder(list, list, lambda: loader) as recorder:
             for batch in itertools.islice(itertools.chain(loader, loader), batches):
@@ -711,8 +710,7 @@ def orders(make: Callable[[torch.Generator], Any], workers: int, passes: int) ->
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(**make(generator))
     seen = []
-    with Session(quiet(num_workers=workers), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=workers):
         assert workers_of(loader) == workers
         with Recorder(list, list, lambda: loader) as recorder:
             for _ in range(passes):
@@ -735,8 +733,7 @@ def test_what_a_stream_raises_is_raised_as_without_workers() -> None:
     seen: list[Any] = []
     for workers in (0, 1):
         loader = DataLoader(Streamed(fails=5), batch_size=2)
-        with Session(quiet(num_workers=workers), device="cpu") as session:
-            session.prepare(loader)
+        with prepared(loader, num_workers=workers):
             passing = iter(loader)
             numbers = [next(passing).tolist(), next(passing).tolist()]
             with pytest.raises(OSError, match="this one is broken") as caught:
