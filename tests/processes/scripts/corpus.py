@@ -406,7 +406,7 @@ CORPUS = (
     torchrun("group_without_exchange", (WRAPPED, ""), added("    step, epoch", "os.makedirs('runs', exist_ok=True)"),
              apart="the weights of the ranks differ"),
     Script("ddp_parts_later", PARTS_LATER, processes=True),
-    torchrun("wants_nccl", ('"gloo"', '"nccl"'), apart="NCCL", daily=True),
+    torchrun("wants_nccl", ('"gloo"', '"nccl"'), apart="NCCL"),
 )
 # fmt: on
 DATA = "from torch.utils.data import TensorDataset\n"
