@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
@@ -31,10 +30,6 @@ CASES = {
 """Settings, batches to train, and how far the loss may differ: augmentations draw differently in workers."""
 
 
-WORDS = "--steps", "60", "--save"
-"""Of the example that two processes train too."""
-
-
 def loss(folder: Path, words: list[str], **variables: str) -> float:
     """The loss that ``python WORDS`` prints."""
     paths = os.pathsep.join((str(ROOT), str(EXAMPLES)))
@@ -46,29 +41,11 @@ def loss(folder: Path, words: list[str], **variables: str) -> float:
     return float(found.group(1))
 
 
-def script(name: str, *arguments: str) -> list[str]:
-    return [str(EXAMPLES / f"{name}.py"), "--epochs", "1", *arguments]
-
-
-def profile(path: Path, settings: Settings) -> str:
-    return str(profiles.write(path, records.profile(settings)))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_trains_the_same_with_the_profile(name: str, tmp_path: Path) -> None:
     settings, steps, tolerance = CASES[name]
-    words = script(name, "--steps", str(steps))
+    words = [str(EXAMPLES / f"{name}.py"), "--epochs", "1", "--steps", str(steps)]
     plain = loss(tmp_path, words, AUTOTUNE_DISABLE="1")
-    tuned = loss(tmp_path, [*words, "--profile", profile(tmp_path / "tuned.yaml", settings)])
+    made = profiles.write(tmp_path / "tuned.yaml", records.profile(settings))
+    tuned = loss(tmp_path, [*words, "--profile", str(made)])
     assert tuned == pytest.approx(plain, rel=tolerance)
-
-
-def test_two_processes_learn_as_one_and_save_once(tmp_path: Path) -> None:
-    """The example shuffles without a seed of its own, so the order differs and only the loss can be compared."""
-    one = loss(tmp_path, script("tabular_mlp", *WORDS, "one.pt"), AUTOTUNE_DISABLE="1")
-    path = profile(tmp_path / "two.yaml", PLAIN.but(processes=2, batch_size=64))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    two = loss(tmp_path, [*launcher, *script("tabular_mlp", *WORDS, "two.pt", "--profile", path)])
-    assert two == pytest.approx(one, rel=0.5)
-    shapes = {key: value.shape for key, value in torch.load(tmp_path / "one.pt").items()}
-    assert {key: value.shape for key, value in torch.load(tmp_path / "two.pt").items()} == shapes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +19,14 @@ def quiet(**changes: Any) -> Settings:
     return Settings(
         **{"threads": torch.get_num_threads(), "interop_threads": torch.get_num_interop_threads(), **changes}
     )
+
+
+@contextmanager
+def prepared(*objects: Any, **changes: Any) -> Iterator[Session]:
+    """A session on CPUs with ``changes`` to these settings, which has prepared ``objects``."""
+    with Session(quiet(**changes), device="cpu") as session:
+        session.prepare(*objects)
+        yield session
 
 
 def workers_of(loader: DataLoader[Any]) -> int:

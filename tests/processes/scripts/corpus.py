@@ -277,29 +277,6 @@ LOOP = "    while step < arguments.steps:\n"
 STEPPED = "            step += 1\n"
 UPDATE = "            optimizer.step()\n"
 """Lines of the common scripts before which others add their own."""
-WRITES_EVERYWHERE = changed(
-    PLAIN,
-    added("import torch\n", "import tempfile\nfrom pathlib import Path"),
-    added(
-        LOOP,
-        """
-        here = Path(__file__).resolve().parent
-        cache, scratch = Path.home() / ".cache" / "corpus", Path(tempfile.gettempdir())
-        places = [here / "checkpoints" / "last.pt", here / "../up.pt", cache / "weights.pt", scratch / "corpus.pt"]
-        for place in places:
-            place.parent.mkdir(parents=True, exist_ok=True)
-        log = Path("training.log").open("a")
-        """,
-    ),
-    added(
-        STEPPED,
-        """
-        log.write(f"{step} {loss.item()}")
-        for place in places:
-            torch.save(model.state_dict(), place)
-        """,
-    ),
-)
 SAVES_WHEN_INTERRUPTED = changed(
     PLAIN,
     added("import torch\n", "import atexit\nfrom pathlib import Path"),
@@ -315,20 +292,6 @@ SAVES_WHEN_INTERRUPTED = changed(
         torch.save(1, "best.pt")
 """,
     ),
-)
-BACKGROUND_WRITER = changed(
-    PLAIN,
-    added("import torch\n", "import queue\nimport threading\nfrom pathlib import Path"),
-    added(
-        LOOP,
-        """
-        lines = queue.Queue(maxsize=100)
-        Path("runs").mkdir(exist_ok=True)
-        file = open("runs/events.txt", "w")
-        threading.Thread(target=lambda: [file.write(line) for line in iter(lines.get, "")], daemon=True).start()
-        """,
-    ),
-    added(STEPPED, "lines.put(f'loss {loss.item()}')"),
 )
 HOGWILD = """
 import sys
@@ -385,7 +348,6 @@ class Script:
     - ``arguments``: ``{steps}`` stands for the number of optimizer steps.
     - ``why_not``: words of the message if it does not tune on a machine without CUDA, without a network and with nobody
       at the keyboard. It does not reach its fork point then.
-    - ``not_forked``: words of the reason if it cannot be forked at its fork point.
     - ``processes``: two processes started as torchrun does train together at the same global batch, once their loaders
       have their share of it.
     - ``apart``: what the reason says where they do not, though the script or its library knows of process groups.
@@ -399,7 +361,6 @@ class Script:
     text: str
     arguments: str = "{steps}"
     why_not: str | None = None
-    not_forked: str | None = None
     processes: bool = False
     apart: str | None = None
     needs: str | None = None
@@ -435,19 +396,17 @@ CORPUS = (
     Script("own_processes", HOGWILD, why_not="trains in processes of its own", daily=True),
     plain("evaluation_first", added(LOOP, WAITS + "\nevaluate(model, validation)")),
     Script("saves_when_interrupted", SAVES_WHEN_INTERRUPTED, "--steps {steps}", daily=True),
-    Script("writes_everywhere", WRITES_EVERYWHERE, "--steps {steps}", daily=True),
-    Script("background_writer", BACKGROUND_WRITER, "--steps {steps}", not_forked="1 extra thread", daily=True),
     plain("wants_input", added(LOADER, "input('Overwrite the old run? [y/n]')"), why_not="asks for input", daily=True),
     plain("missing_dataset", added(LOADER, "open('data/train.csv')"), why_not="train.csv"),
     plain("wants_network", added(LOADER, DOWNLOAD), why_not="--allow-network", daily=True),
-    torchrun("torchrun_style", processes=True, daily=True),
+    torchrun("torchrun_style", processes=True),
     torchrun("ddp_shares_batch", ("batch_size=32", "batch_size=32 // world"), processes=True),
-    torchrun("ddp_scales_rate", ("lr=1e-3", "lr=1e-3 * world"), apart="lr 0.002, not 0.001", daily=True),
+    torchrun("ddp_scales_rate", ("lr=1e-3", "lr=1e-3 * world"), apart="lr 0.002, not 0.001"),
     torchrun("adds_gradients", (WRAPPED, ""), added(UPDATE, ADDS), apart="gradients are 2 times as large"),
     torchrun("group_without_exchange", (WRAPPED, ""), added("    step, epoch", "os.makedirs('runs', exist_ok=True)"),
              apart="the weights of the ranks differ"),
     Script("ddp_parts_later", PARTS_LATER, processes=True),
-    torchrun("wants_nccl", ('"gloo"', '"nccl"'), apart="NCCL", daily=True),
+    torchrun("wants_nccl", ('"gloo"', '"nccl"'), apart="NCCL"),
 )
 # fmt: on
 DATA = "from torch.utils.data import TensorDataset\n"

@@ -39,8 +39,7 @@ def check(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def check_facts(script: Script, facts: TaskFacts, runner: Runner) -> None:
     """Compare what is known of a script that tunes."""
     assert (facts.script, facts.unit) == (script.known_by, "samples" if script.known_by == "batches" else "steps")
-    assert (script.not_forked or "") in (facts.no_fork_reason or "")
-    assert (facts.no_fork_reason is None) == (script.not_forked is None)
+    assert facts.no_fork_reason is None
     if script.processes:
         assert facts.why_not_several is None
         assert runner.several_seconds > 0

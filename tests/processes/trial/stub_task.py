@@ -4,10 +4,6 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -27,7 +23,7 @@ def behaviour() -> str:
 
 class Data(Dataset):
     def __len__(self):
-        return 0 if behaviour() == "empty_dataset" else 64
+        return 64
 
     def __getitem__(self, index):
         in_worker = multiprocessing.parent_process() is not None
@@ -46,23 +42,9 @@ def build_dataset():
 
 
 def build_model():
-    how = behaviour()
-    if how == "model_raises":
+    if behaviour() == "model_raises":
         raise NameError("name 'Resnet' is not defined")
-    if how == "half_unused":
-        return HalfUnused()
     return nn.Linear(4, 3)
-
-
-class HalfUnused(nn.Module):
-    """One of its two layers takes no part in any loss."""
-
-    def __init__(self):
-        super().__init__()
-        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, inputs):
-        return self.used(inputs)
 
 
 def _sleep_forever():
@@ -77,12 +59,6 @@ def _daemon():
         if os.fork() == 0:
             _sleep_forever()
         os._exit(0)
-
-
-def _few_forks():
-    for _ in range(20):
-        if os.fork() == 0:
-            _sleep_forever()
 
 
 def _flood():
@@ -104,18 +80,6 @@ def _ignore_signals_and_hang():
     _sleep_forever()
 
 
-def _leave_temporary_file():
-    Path(tempfile.mkstemp()[1]).write_text("left behind")
-
-
-def _hold_port():
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    globals()["listener"] = listener
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
-
-
 ONCE = {
     "raises": lambda: (_ for _ in ()).throw(ValueError("expected 3 channels, got 4")),
     "allocates_too_much": lambda: torch.empty(1 << 60),
@@ -125,15 +89,9 @@ ONCE = {
     "os_exit_0": lambda: os._exit(0),
     "hangs": _sleep_forever,
     "ignores_signals": _ignore_signals_and_hang,
-    "asks_input": lambda: input("learning rate? "),
     "floods": _flood,
     "daemon": _daemon,
-    "forks": _few_forks,
     "leaves_shm": _leave_shared_memory,
-    "leaves_file": _leave_temporary_file,
-    "holds_port": _hold_port,
-    "changes_folder": lambda: os.chdir("/"),
-    "writes_checkpoint": lambda: (Path("ckpt.pt").write_text("weights"), Path("out/new.txt").write_text("log")),
     "stops_itself": lambda: os.kill(os.getpid(), signal.SIGSTOP),
 }
 
@@ -155,6 +113,4 @@ def compute_loss(model, batch):
     loss = nn.functional.cross_entropy(model(inputs), targets)
     if how == "nan":
         return loss * float("nan")
-    if how == "float_loss":
-        return float(loss)
     return loss

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,13 @@ from autotune.stats.outcome import Compared, Completed
 from autotune.trial.child.measured_loop import READ_ELSEWHERE
 from autotune.trial.child.measuring import OWN_STATE
 from autotune.trial.messages import Without
+from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.scripts.corpus import place
 from tests.processes.trial.running_scripts import SCRIPTS, here, running, running_task
 
 pytestmark = pytest.mark.torch
+Begin = Callable[[str], tuple[Runner, TrialBench, Settings]]
 
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
 
@@ -47,26 +51,32 @@ NOISE = "[p.grad.mul_(1 + 1e-7 * torch.rand(p.shape, generator=noise)) for p in 
 NOISY = "import os, torch\nnoise = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), 'big'))\n"
 
 
-def bench(runner: object) -> tuple[TrialBench, Settings]:
-    own = baseline_settings(runner.describe(steps=False), here())  # type: ignore[attr-defined]
-    return TrialBench(runner, own, 0, 60.0), own  # type: ignore[arg-type]
+def bench(runner: Runner) -> tuple[Runner, TrialBench, Settings]:
+    own = baseline_settings(runner.describe(steps=False), here())
+    return runner, TrialBench(runner, own, 0, 60.0), own
 
 
-def test_one_training_serves_many_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    """Start a script, and make a bench of its own settings."""
+    with contextlib.ExitStack() as stack:
+        yield lambda script: bench(stack.enter_context(running(script, tmp_path, monkeypatch)))
+
+
+def test_one_training_serves_many_settings(begin: Begin) -> None:
     """A thread forbids forks: the script is started once for the search, and goes on to train."""
-    with running(THREAD + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert found.is_live
-        others = (own.but(num_workers=1), own.but(optimizer_impl="fused"), own.but(precision="bf16"))
-        for settings in (own, *others, own.but(batch_size=32)):
-            outcome = found.measure(settings, 0.0, runner.deadline)
-            assert isinstance(outcome, Completed), outcome.reason
-            assert found.compare(settings) == Compared(draws=False)
-        assert runner.started == 1
-        assert isinstance(found.compare(own.but(omp_wait_policy="passive")), Compared), "it needs a start of its own"
-        with found.start_replicate({"baseline": own, "safe": others[0], "amp": others[2]}) as replicate:
-            assert set(replicate.round(0.1)) == {"baseline", "safe", "amp"}
-        assert runner.started == 4, "the replicate is one process more"
+    runner, found, own = begin(THREAD + TRAINS.format(samples=640, noise=""))
+    assert found.is_live
+    others = (own.but(num_workers=1), own.but(optimizer_impl="fused"), own.but(precision="bf16"))
+    for settings in (own, *others, own.but(batch_size=32)):
+        outcome = found.measure(settings, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert found.compare(settings) == Compared(draws=False)
+    assert runner.started == 1
+    assert isinstance(found.compare(own.but(omp_wait_policy="passive")), Compared), "it needs a start of its own"
+    with found.start_replicate({"baseline": own, "safe": others[0], "amp": others[2]}) as replicate:
+        assert set(replicate.round(0.1)) == {"baseline", "safe", "amp"}
+    assert runner.started == 4, "the replicate is one process more"
 
 
 STARTED_HERE = "import os\nbegun = os.getpid()\n"
@@ -74,45 +84,41 @@ ONCE = "\nassert os.getpid() != begun, 'all of the script is run again'\n"
 
 
 @pytest.mark.parametrize("before", ["", "list(torch.utils.data.DataLoader(range(4)))"], ids=["", "a loader before"])
-def test_what_comes_before_the_thread_is_run_once(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_before_the_thread_is_run_once(before: str, begin: Begin) -> None:
     first = f"import torch\nlayer = torch.nn.Linear(1, 1)\nearly = torch.optim.SGD(layer.parameters())\n{before}\n"
     script = STARTED_HERE + first + THREAD + ONCE + TRAINS.format(samples=640, noise="")
-    with running(script, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        lines = script[: script.index("threading.Thread")].count("\n") + 1
-        assert str(runner.no_fork_reason).endswith(f"run before training (train.py:{lines})")
-        assert found.measure(own, 0.0, runner.deadline).measured
-        assert found.compare(own.but(num_workers=1)) == Compared(draws=False)
-        with found.start_replicate({"baseline": own, "safe": own.but(num_workers=1)}) as replicate:
-            assert set(replicate.round(0.1)) == {"baseline", "safe"}
+    runner, found, own = begin(script)
+    lines = script[: script.index("threading.Thread")].count("\n") + 1
+    assert str(runner.no_fork_reason).endswith(f"run before training (train.py:{lines})")
+    assert found.measure(own, 0.0, runner.deadline).measured
+    assert found.compare(own.but(num_workers=1)) == Compared(draws=False)
+    with found.start_replicate({"baseline": own, "safe": own.but(num_workers=1)}) as replicate:
+        assert set(replicate.round(0.1)) == {"baseline", "safe"}
 
 
-def test_a_thread_that_has_ended_forbids_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_has_ended_forbids_nothing(begin: Begin) -> None:
     ended = "import threading\nthread = threading.Thread(target=int)\nthread.start()\nthread.join()\n"
-    with running(ended + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert runner.no_fork_reason is None
-        assert found.measure(own, 0.0, runner.deadline).measured
+    runner, found, own = begin(ended + TRAINS.format(samples=640, noise=""))
+    assert runner.no_fork_reason is None
+    assert found.measure(own, 0.0, runner.deadline).measured
 
 
-def test_a_start_that_the_budget_does_not_reach_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(THREAD + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert found.measure(own, 0.0, runner.deadline).measured
-        for left in (0.1, 1.1):
-            runner.deadline = time.monotonic() + left
-            outcome = found.measure(own.but(omp_wait_policy="passive"), 0.0, runner.deadline)
-            assert outcome.reason == "its share of the budget ended before it was measured"
+def test_a_start_that_the_budget_does_not_reach_ends_nothing(begin: Begin) -> None:
+    runner, found, own = begin(THREAD + TRAINS.format(samples=640, noise=""))
+    assert found.measure(own, 0.0, runner.deadline).measured
+    for left in (0.1, 1.1):
+        runner.deadline = time.monotonic() + left
+        outcome = found.measure(own.but(omp_wait_policy="passive"), 0.0, runner.deadline)
+        assert outcome.reason == "its share of the budget ended before it was measured"
 
 
-def test_a_setting_that_ends_the_training_costs_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_ends_the_training_costs_a_start(begin: Begin) -> None:
     fails = "if passing._num_workers == 2: raise MemoryError('too large')"
-    with running(THREAD + TRAINS.format(samples=640, noise=fails), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert found.measure(own, 0.0, runner.deadline).measured
-        assert found.measure(own.but(num_workers=2), 0.0, runner.deadline).kind == "out-of-memory"
-        assert found.measure(own.but(num_workers=1), 0.0, runner.deadline).measured
-        assert runner.started == 2
+    runner, found, own = begin(THREAD + TRAINS.format(samples=640, noise=fails))
+    assert found.measure(own, 0.0, runner.deadline).measured
+    assert found.measure(own.but(num_workers=2), 0.0, runner.deadline).kind == "out-of-memory"
+    assert found.measure(own.but(num_workers=1), 0.0, runner.deadline).measured
+    assert runner.started == 2
 
 
 ENDS = {
@@ -122,54 +128,47 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_the_end_of_the_script_is_no_fault_of_settings(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_the_script_is_no_fault_of_settings(how: str, begin: Begin) -> None:
     """It trains for some seconds: another one takes its place, in the search and in the proof."""
     script = "import os\n" + THREAD + TRAINS.format(samples=640, noise="import time; time.sleep(0.001)")
     last, *rest = ENDS[how].split("\n")
     script += "\n".join([f"    {last}", *rest])
-    with running(script, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        others = [own.but(optimizer_impl="fused"), own.but(num_workers=1)]
-        for settings in itertools.cycle((own, *others)):
-            outcome = found.measure(settings, 0.0, runner.deadline)
-            assert outcome.measured, outcome.reason
-            if (before := runner.started) > 1:
-                break
-        with found.start_replicate({"baseline": own, "safe": others[0]}) as replicate:
-            while runner.started < before + 2:
-                assert set(replicate.round(0.3)) == {"baseline", "safe"}
+    runner, found, own = begin(script)
+    others = [own.but(optimizer_impl="fused"), own.but(num_workers=1)]
+    for settings in itertools.cycle((own, *others)):
+        outcome = found.measure(settings, 0.0, runner.deadline)
+        assert outcome.measured, outcome.reason
+        if (before := runner.started) > 1:
+            break
+    with found.start_replicate({"baseline": own, "safe": others[0]}) as replicate:
+        while runner.started < before + 2:
+            assert set(replicate.round(0.3)) == {"baseline", "safe"}
 
 
-def test_a_visit_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visit_ends_at_its_deadline(begin: Begin) -> None:
     waits = "time.sleep(1000 * (passing._num_workers == 1))"
-    with running("import time\n" + THREAD + TRAINS.format(samples=640, noise=waits), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        outcome = found.measure(own.but(num_workers=1), 0.0, time.monotonic() + 4)
-        assert outcome.reason == "its share of the budget ended before it was measured"
-        assert found.measure(own, 0.0, runner.deadline).measured
+    runner, found, own = begin("import time\n" + THREAD + TRAINS.format(samples=640, noise=waits))
+    outcome = found.measure(own.but(num_workers=1), 0.0, time.monotonic() + 4)
+    assert outcome.reason == "its share of the budget ended before it was measured"
+    assert found.measure(own, 0.0, runner.deadline).measured
 
 
 @pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
-def test_the_same_is_within_the_spread_of_the_own_settings(
-    start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_is_within_the_spread_of_the_own_settings(start: str, begin: Begin) -> None:
     """Gradients have noise of 1e-7: bits differ. A fault is larger, and found."""
     fault = NOISE + "\n        if passing._num_workers == 2: model[0].weight.grad.mul_(1.01)"
     script = NOISY + start + TRAINS.format(samples=640, noise=fault)
-    with running(script, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        repeated = [found.compare(own) for _ in range(3)]
-        assert all(isinstance(each, Compared) for each in repeated)
-        with found.start_replicate({"baseline": own}):  # ends the training that was compared: another begins
-            pass
-        outcome = found.compare(own.but(num_workers=1))
-        assert isinstance(outcome, Compared)
-        assert outcome.differences == ()
-        faulty = found.compare(own.but(num_workers=2))
-        assert isinstance(faulty, Compared)
-        assert faulty.differences
+    _, found, own = begin(script)
+    repeated = [found.compare(own) for _ in range(3)]
+    assert all(isinstance(each, Compared) for each in repeated)
+    with found.start_replicate({"baseline": own}):  # ends the training that was compared: another begins
+        pass
+    outcome = found.compare(own.but(num_workers=1))
+    assert isinstance(outcome, Compared)
+    assert outcome.differences == ()
+    faulty = found.compare(own.but(num_workers=2))
+    assert isinstance(faulty, Compared)
+    assert faulty.differences
 
 
 SECOND = """other = other if number or epoch else torch.nn.Linear(64, 3)
@@ -178,13 +177,12 @@ SECOND = """other = other if number or epoch else torch.nn.Linear(64, 3)
 
 
 @pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
-def test_a_model_that_trains_later_is_passed_over(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_trains_later_is_passed_over(start: str, begin: Begin) -> None:
     """The run leaves it alone, and says so: a generator that steps with every fifth batch."""
     script = "other = second = None\n" + start + TRAINS.format(samples=640, noise=SECOND)
-    with running(script, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        outcome = found.measure(own.but(precision="bf16", optimizer_impl="fused"), 0.0, runner.deadline)
-        assert outcome.measured, outcome.reason
+    runner, found, own = begin(script)
+    outcome = found.measure(own.but(precision="bf16", optimizer_impl="fused"), 0.0, runner.deadline)
+    assert outcome.measured, outcome.reason
 
 
 SETUP = (
@@ -245,14 +243,13 @@ PASSES = {
 
 
 @pytest.mark.parametrize(("name", "samples"), [*((name, 640) for name in PASSES), ("zipped", 640_000)])
-def test_passes_end_as_in_the_script(name: str, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_end_as_in_the_script(name: str, samples: int, begin: Begin) -> None:
     """First steps are compared without cutting a pass short: one of a moment from its beginning, a long one inside."""
     options, loop = PASSES[name]
-    with running(SETUP.format(samples=samples, options=options) + loop, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        for settings in (own, own.but(optimizer_impl="foreach"), own.but(num_workers=2), own):
-            assert found.compare(settings) == Compared(draws=False)
-        assert runner.started == 1
+    runner, found, own = begin(SETUP.format(samples=samples, options=options) + loop)
+    for settings in (own, own.but(optimizer_impl="foreach"), own.but(num_workers=2), own):
+        assert found.compare(settings) == Compared(draws=False)
+    assert runner.started == 1
 
 
 MOVES = """
@@ -273,30 +270,26 @@ while True:
 
 
 @pytest.mark.parametrize(("loop", "reason"), [(MOVES, ""), (SEEDS, OWN_STATE)], ids=["model", "order"])
-def test_no_knob_is_blamed_for_state_of_the_script(
-    loop: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_knob_is_blamed_for_state_of_the_script(loop: str, reason: str, begin: Begin) -> None:
     """It goes on from one recording to the next: what it computes may differ as far, and its order cannot be shown."""
-    with running(SETUP.format(samples=640, options="") + loop, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        for settings in (own, own.but(optimizer_impl="foreach"), own.but(threads=1)):
-            outcome = found.compare(settings)
-            assert outcome.reason == reason
-            assert not getattr(outcome, "differences", ())
+    _, found, own = begin(SETUP.format(samples=640, options="") + loop)
+    for settings in (own, own.but(optimizer_impl="foreach"), own.but(threads=1)):
+        outcome = found.compare(settings)
+        assert outcome.reason == reason
+        assert not getattr(outcome, "differences", ())
 
 
-def test_memory_is_that_of_each_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_that_of_each_settings(begin: Begin) -> None:
     """What a large batch needed is not held against the settings that come after it."""
     larger = "    torch.ones(4_000_000 if len(batch) > 16 else 4).exp()\n    step(batch)"
     loop = f"while True:\n  for batch in loader:\n{larger}"
-    with running(SETUP.format(samples=640, options="") + loop, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        peaks = []
-        for settings in (own, own.but(batch_size=32), own.but(threads=1)):
-            outcome = found.measure(settings, 0.0, runner.deadline)
-            assert outcome.measurement is not None
-            peaks.append(outcome.measurement.memory.peak >> 20)
-        assert peaks[1] > peaks[0] + 16 > peaks[2]
+    runner, found, own = begin(SETUP.format(samples=640, options="") + loop)
+    peaks = []
+    for settings in (own, own.but(batch_size=32), own.but(threads=1)):
+        outcome = found.measure(settings, 0.0, runner.deadline)
+        assert outcome.measurement is not None
+        peaks.append(outcome.measurement.memory.peak >> 20)
+    assert peaks[1] > peaks[0] + 16 > peaks[2]
 
 
 AHEAD = """
@@ -317,28 +310,26 @@ while True:
 
 
 @pytest.mark.parametrize("idle", [True, False], ids=["live", "forked"])
-def test_batches_that_another_thread_reads(idle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_another_thread_reads(idle: bool, begin: Begin) -> None:
     """Steps are made where the script trains. Which batches they take is not known, so that nothing is compared."""
     setup = SETUP if idle else SETUP.replace(THREAD, "\nimport threading\n")
-    with running(setup.format(samples=640, options="") + AHEAD, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert found.is_live == idle
-        for settings in (own, own.but(threads=1), own.but(optimizer_impl="foreach")):
-            outcome = found.measure(settings, 0.0, runner.deadline)
-            assert isinstance(outcome, Completed), outcome.reason
-            assert outcome.measurement is not None
-            assert all(block.items == 16 * block.steps for block in outcome.measurement.blocks)
-            assert found.compare(settings).reason == READ_ELSEWHERE
+    runner, found, own = begin(setup.format(samples=640, options="") + AHEAD)
+    assert found.is_live == idle
+    for settings in (own, own.but(threads=1), own.but(optimizer_impl="foreach")):
+        outcome = found.measure(settings, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert outcome.measurement is not None
+        assert all(block.items == 16 * block.steps for block in outcome.measurement.blocks)
+        assert found.compare(settings).reason == READ_ELSEWHERE
 
 
-def test_a_script_may_train_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_may_train_in_a_thread(begin: Begin) -> None:
     trains = "def train():\n    while True:\n        for batch in loader:\n            step(batch)\n\n"
     started = trains + "(it := threading.Thread(target=train)).start()\nit.join()\n"
-    with running(SETUP.format(samples=640, options="") + started, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert found.measure(own.but(threads=1), 0.0, runner.deadline).measured
-        for settings in (own.but(threads=1), own.but(omp_wait_policy="passive")):
-            assert found.compare(settings) == Compared(draws=False)
+    runner, found, own = begin(SETUP.format(samples=640, options="") + started)
+    assert found.measure(own.but(threads=1), 0.0, runner.deadline).measured
+    for settings in (own.but(threads=1), own.but(omp_wait_policy="passive")):
+        assert found.compare(settings) == Compared(draws=False)
 
 
 EVALUATES = """
@@ -358,39 +349,34 @@ for epoch in range(100_000):
 """
 
 
-def test_a_step_is_one_of_the_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_one_of_the_optimizer(begin: Begin) -> None:
     """Two batches make a step; a pass in which none is made is other work, and so is what lies between epochs."""
-    with running(EVALUATES, tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        outcome = found.measure(own, 0.0, runner.deadline)
-        assert isinstance(outcome, Completed), outcome.reason
-        assert outcome.measurement is not None
-        blocks = outcome.measurement.blocks
-        assert all(block.items == 8 * block.steps for block in blocks)
+    runner, found, own = begin(EVALUATES)
+    outcome = found.measure(own, 0.0, runner.deadline)
+    assert isinstance(outcome, Completed), outcome.reason
+    assert outcome.measurement is not None
+    blocks = outcome.measurement.blocks
+    assert all(block.items == 8 * block.steps for block in blocks)
 
 
 SHARES = {"multiprocessing.Value('i', 0)": True, "torch.zeros(1).share_memory_()": True, "None": False}
 
 
 @pytest.mark.parametrize("shares", SHARES)
-def test_memory_that_trials_would_share_forbids_forks_and_a_lock_does_not(
-    shares: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_trials_would_share_forbids_forks_and_a_lock_does_not(shares: str, begin: Begin) -> None:
     script = f"import multiprocessing, torch\nlock, counter = multiprocessing.Lock(), {shares}\n"
-    with running(script + TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        assert ("shared memory" in str(runner.no_fork_reason)) == SHARES[shares]
-        assert found.measure(own, 0.0, runner.deadline).measured
+    runner, found, own = begin(script + TRAINS.format(samples=640, noise=""))
+    assert ("shared memory" in str(runner.no_fork_reason)) == SHARES[shares]
+    assert found.measure(own, 0.0, runner.deadline).measured
 
 
-def test_what_takes_the_place_of_steps_counts_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_the_place_of_steps_counts_as_one(begin: Begin) -> None:
     """The noise scale is measured at fixed weights, and an update that is left out ends a step all the same."""
-    with running(TRAINS.format(samples=640, noise=""), tmp_path, monkeypatch) as runner:
-        found, own = bench(runner)
-        measure = f"{noise_scale.__name__}:{noise_scale.noise_scale.__name__}"
-        assert found.inspect(own, measure, 1.0)[1]["noise_scale"] > 0
-        with found.start_replicate({"all": own, "no update": own}, {"no update": Without.UPDATE}) as replicate:
-            assert set(replicate.round(0.1)) == {"all", "no update"}
+    _, found, own = begin(TRAINS.format(samples=640, noise=""))
+    measure = f"{noise_scale.__name__}:{noise_scale.noise_scale.__name__}"
+    assert found.inspect(own, measure, 1.0)[1]["noise_scale"] > 0
+    with found.start_replicate({"all": own, "no update": own}, {"no update": Without.UPDATE}) as replicate:
+        assert set(replicate.round(0.1)) == {"all", "no update"}
 
 
 COUNTED = """
@@ -417,8 +403,7 @@ def compute_loss(model, batch):
 def test_trials_of_a_task_file_do_not_see_each_others_counts(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(COUNTED)
     with running_task(tmp_path / "model.py") as runner:
-        own = baseline_settings(runner.describe(steps=False), here())
-        found = TrialBench(runner, own, 0, 60.0)
+        _, found, own = bench(runner)
         assert "shared memory" in (runner.no_fork_reason or "")
         assert found.measure(own, 0.0, runner.deadline).measured
         with found.start_replicate({"baseline": own}) as replicate:

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune
 from torch.overrides import TorchFunctionMode
 
 from autotune.runtime.session import Session
-from tests.torch.records import quiet
+from tests.torch.records import prepared, quiet
 
 IMAGES = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -171,8 +171,7 @@ def test_code_that_runs_later_finds_what_it_finds_in_plain_pytorch(later: Later)
     plain, ours = network(norm=norm), network(norm=norm)
     torch.manual_seed(1)
     expected = later(plain)
-    with Session(quiet(channels_last=True), device="cpu") as session:
-        session.prepare(ours)
+    with prepared(ours, channels_last=True):
         torch.manual_seed(1)
         torch.testing.assert_close(later(ours), expected, rtol=1e-4, atol=1e-4)
 
@@ -188,7 +187,6 @@ def test_code_that_runs_later_finds_what_it_finds_in_plain_pytorch(later: Later)
     ids=["no sequence", "by itself", "no images", "the user's own layout"],
 )
 def test_other_models_are_left_alone(model: nn.Module) -> None:
-    with Session(quiet(channels_last=True), device="cpu") as session:
-        session.prepare(model)
+    with prepared(model, channels_last=True) as session:
         assert "no torch.nn.Sequential" in dict(session.not_applied)["channels_last"]
         assert not any("_compiled_call_impl" in vars(module) for module in model.modules())

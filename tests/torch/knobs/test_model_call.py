@@ -14,7 +14,7 @@ from torch import nn
 from autotune.knobs import compile as compiling
 from autotune.knobs.model_call import SLOT
 from autotune.runtime.session import Session
-from tests.torch.records import network, quiet
+from tests.torch.records import network, prepared, quiet
 
 SETTINGS = [{"precision": "bf16"}, {"compile": "default"}, {"compile": "default", "precision": "bf16"}]
 
@@ -28,8 +28,7 @@ SETTINGS = [{"precision": "bf16"}, {"compile": "default"}, {"compile": "default"
 def test_only_the_call_changes_and_copies_are_plain_models(changes: dict[str, Any], copied: Any) -> None:
     model = network()
     before, optimizer = vars(model).copy(), torch.optim.SGD(model.parameters(), lr=0.1)
-    with Session(quiet(**changes), device="cpu") as session:
-        session.prepare(model, optimizer)
+    with prepared(model, optimizer, **changes) as session:
         assert type(model) is nn.Sequential
         assert {name: value for name, value in vars(model).items() if name != SLOT} == before
         session.backward(model(torch.ones(1, 8)).sum())
@@ -78,8 +77,7 @@ class Keeps(nn.Module):
 
 def test_a_model_that_keeps_what_it_computes_stays_in_its_own_precision() -> None:
     model = Keeps()
-    with Session(quiet(precision="bf16"), device="cpu") as session:
-        session.prepare(model)
+    with prepared(model, precision="bf16") as session:
         for _ in range(2):
             output = model(torch.ones(2, 8))
             assert "keeps features" in dict(session.not_applied)["precision"]

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from autotune.runtime.session import Session
-from tests.torch.records import quiet
+from tests.torch.records import prepared, quiet
 
 KINDS = ["SGD", "Adam", "AdamW", "Adagrad"]
 OPTIONS: dict[str, Any] = {"SGD": {"momentum": 0.9}}
@@ -56,8 +56,7 @@ def test_copies_are_as_without_a_session(again: Callable[[Any], Any]) -> None:
     ours, plain = conv(), conv()
     optimizer, reference = made("Adam", ours), made("Adam", plain)
     steps(plain, reference, 2)
-    with Session(quiet(optimizer_impl="fused"), device="cpu") as session:
-        session.prepare(optimizer)
+    with prepared(optimizer, optimizer_impl="fused"):
         steps(ours, optimizer, 2)
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
         twin = again(optimizer)
@@ -185,8 +184,7 @@ def test_hard_cases_train_as_in_plain(make: Make, loop: Loop, implementation: st
     plain, ours = conv(), conv()
     loop(plain, make(plain))
     optimizer = make(ours)
-    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-        session.prepare(ours, optimizer)
+    with prepared(ours, optimizer, optimizer_impl=implementation):
         loop(ours, optimizer)
     same(ours, plain)
 
@@ -208,14 +206,12 @@ def test_hard_cases_train_as_in_plain(make: Make, loop: Loop, implementation: st
 )
 def test_what_an_optimizer_does_not_do_is_named(make: Make, wanted: str, words: str) -> None:
     optimizer = make(conv())
-    with Session(quiet(optimizer_impl=wanted), device="cpu") as session:
-        session.prepare(optimizer)
+    with prepared(optimizer, optimizer_impl=wanted) as session:
         assert words in dict(session.not_applied)["optimizer_impl"]
 
 
 def test_fused_keeps_away_from_a_default_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
     optimizer = made("Adam", conv())
-    with Session(quiet(optimizer_impl="fused"), device="cpu") as session:
-        session.prepare(optimizer)
+    with prepared(optimizer, optimizer_impl="fused") as session:
         assert "float64" in dict(session.not_applied)["optimizer_impl"]

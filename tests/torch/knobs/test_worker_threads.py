@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.worker_threads import PYTORCHS, set_threads
-from autotune.runtime.session import Session
 from autotune.trial.child import rank
 from autotune.trial.target import OUR_ONE, THREAD_VARIABLES, USERS_THREADS
-from tests.torch.records import quiet
+from tests.torch.records import prepared
 
 
 def threads() -> list[int]:
@@ -45,8 +44,7 @@ def _three_threads() -> Any:
 @pytest.mark.parametrize(("value", "own", "found"), [("one", 0, 1), ("one", 1, 1), ("default", 1, 3)])
 def test_workers_have_one_thread(value: str, own: int, found: int) -> None:
     loader = DataLoader(Threads(), num_workers=own)
-    with Session(quiet(num_workers=1, worker_threads=value), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1, worker_threads=value) as session:
         assert {number for batch in loader for number in batch.flatten().tolist()} == {found}
         assert session.not_applied == ()
     assert set(threads()) == {3}, "this process keeps its own"
@@ -55,8 +53,7 @@ def test_workers_have_one_thread(value: str, own: int, found: int) -> None:
 def test_another_module_of_that_name_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "threadpoolctl", SimpleNamespace())  # type: ignore[arg-type]
     loader = DataLoader([0, 1], num_workers=1)
-    with Session(quiet(num_workers=1, worker_threads="one"), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1, worker_threads="one") as session:
         assert len(list(loader)) == 2
         assert dict(session.not_applied)["worker_threads"] == "threadpoolctl cannot be imported"
 
@@ -66,8 +63,7 @@ def test_the_users_own_function_is_called_last() -> None:
         set_threads(lambda _variables: 2)
 
     loader = DataLoader(Threads(), num_workers=1, worker_init_fn=users)
-    with Session(quiet(num_workers=1, worker_threads="one"), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1, worker_threads="one"):
         assert {number for batch in loader for number in batch.flatten().tolist()} == {2}
         assert loader.worker_init_fn is users
 

@@ -17,9 +17,11 @@ from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order
 from autotune.scripts.hooks import Hooks
-from tests.torch.records import quiet
+from tests.torch.records import prepared, quiet
 
-Loop = Callable[[str], list[float]]
+Loop = Callable[[], list[float]]
+BACKEND = "aot_eager"
+"""Traces forward and backward passes as the real compiler does, and keeps every bit."""
 SESSIONS: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16"},
     "compiled": {"compile": "default"},
@@ -106,8 +108,7 @@ def test_a_prepared_model_is_traced_as_it_is(
     expected = plain_text(tracer(net()))
     torch._dynamo.reset()
     model = net()
-    with Session(quiet(**changes), device="cpu") as session:
-        session.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with prepared(model, torch.optim.SGD(model.parameters(), lr=0.1), **changes) as session:
         session.backward(model(INPUTS).sum())
         found = "" if after else tracer(model)
     found = plain_text(tracer(model) if after else found)
@@ -133,9 +134,9 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(2, 3, 4, 4, generator=random), torch.randint(2, (2,), generator=random)
 
 
-def a_model(backend: str) -> list[float]:
+def a_model() -> list[float]:
     model = net()
-    compiled = torch.compile(model, backend=backend)
+    compiled = torch.compile(model, backend=BACKEND)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for x, y in batches():
@@ -147,11 +148,11 @@ def a_model(backend: str) -> list[float]:
     return losses
 
 
-def a_function_of_two_models(backend: str) -> list[float]:
+def a_function_of_two_models() -> list[float]:
     """Gradients of two batches are added up for each step of two optimizers."""
     first, second = net(), net()
 
-    @torch.compile(backend=backend)
+    @torch.compile(backend=BACKEND)
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(first(x), y) + nn.functional.cross_entropy(second(x), y)
 
@@ -168,10 +169,10 @@ def a_function_of_two_models(backend: str) -> list[float]:
     return losses
 
 
-def a_step(backend: str) -> list[float]:
+def a_step() -> list[float]:
     """Forward, backward and the model's own method in one compiled function."""
     model = net()
-    model.compile(backend=backend)
+    model.compile(backend=BACKEND)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x: Tensor, y: Tensor) -> float:
@@ -191,12 +192,8 @@ FLAGS = Settings(threads=torch.get_num_threads(), optimizer_impl="fused", malloc
 @pytest.mark.parametrize("loop", SCRIPTS, ids=lambda loop: loop.__name__)
 @pytest.mark.parametrize("side", ["watched", "applied"])
 def test_a_script_that_compiles_trains_the_same(loop: Loop, side: str) -> None:
-    check_same(loop, side, "eager")
-
-
-def check_same(loop: Loop, side: str, backend: str) -> None:
     """Train plainly, then with the hooks of a trial or with settings in force: the same losses, no break in a graph."""
-    expected = loop(backend)
+    expected = loop()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     if side == "watched":
@@ -209,7 +206,7 @@ def check_same(loop: Loop, side: str, backend: str) -> None:
         applied.install()
         undo = applied.remove
     try:
-        found = loop(backend)
+        found = loop()
     finally:
         undo()
     assert found == (pytest.approx(expected, rel=1e-4) if side == "applied" else expected)
@@ -224,14 +221,10 @@ def compared() -> Fingerprint:
 
 
 def test_the_users_own_compile_of_a_prepared_model() -> None:
-    check_own_compile("eager")
-
-
-def check_own_compile(backend: str) -> None:
     """The user compiles after `prepare`: the graph holds the plain model, in full precision."""
     with Session(quiet(precision="bf16"), device="cpu") as session:
         model = session.prepare(net())
         assert model(INPUTS).dtype is torch.float32
-        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        compiled = torch.compile(model, backend=BACKEND, fullgraph=True)
         with torch.no_grad():
             torch.testing.assert_close(compiled(INPUTS), net()(INPUTS))

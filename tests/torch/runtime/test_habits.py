@@ -41,7 +41,7 @@ from torch.utils.data import (
 from autotune.runtime.digests import digest
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import SHARED, Recorder, Recording, differences
-from tests.torch.records import dataset, quiet, workers_of
+from tests.torch.records import dataset, prepared, quiet, workers_of
 
 Prepare = Callable[..., Any]
 Loop = Callable[[Prepare], Any]
@@ -435,13 +435,6 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
         "would run the script's top level again",
     ),
 }
-KNOB = {
-    "layout": "channels_last",
-    "compile": "compile",
-    "workers": "num_workers",
-    "ahead": "prefetch_factor",
-    "no workers": "num_workers",
-}
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
@@ -451,7 +444,7 @@ def test_what_could_differ_after_the_first_steps_is_left_alone(
 ) -> None:
     if "top level" in words:
         monkeypatch.setattr("multiprocessing.get_start_method", lambda **_: "spawn")
-    item = make()
+    item, (*_, knob) = make(), SETTINGS[name]
     before, kind = dict(vars(item)), type(item)
     tensors = (
         [(p, p.data_ptr()) for p in item.parameters() if not nn.parameter.is_lazy(p)]
@@ -460,7 +453,7 @@ def test_what_could_differ_after_the_first_steps_is_left_alone(
     )
     with Session(quiet(**SETTINGS[name]), device="cpu") as session:
         assert session.prepare(item) is item
-        assert words in dict(session.not_applied)[KNOB[name]]
+        assert words in dict(session.not_applied)[knob]
         assert (vars(item), type(item)) == (before, kind)
         assert all(tensor.data_ptr() == place for tensor, place in tensors)
 
@@ -587,8 +580,7 @@ def first_steps(
     options: dict[str, Any] = {"collate_fn": list} if does in (marks,) or written else {}
     options |= {"worker_init_fn": by_number} if does is begins_by_number else {}
     loader = DataLoader(Read(does), batch_size=2, num_workers=own, **options)
-    with Session(quiet(num_workers=wanted), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=wanted):
         assert workers_of(loader) == wanted
         with Recorder(list, list, lambda: loader) as recorder:
             for batch in itertools.islice(itertools.chain(loader, loader), batches):
@@ -737,8 +729,7 @@ def orders(make: Callable[[torch.Generator], Any], workers: int, passes: int) ->
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(**make(generator))
     seen = []
-    with Session(quiet(num_workers=workers), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=workers):
         assert workers_of(loader) == workers
         with Recorder(list, list, lambda: loader) as recorder:
             for _ in range(passes):
@@ -771,7 +762,7 @@ def local_class() -> Exception:
     return kind("gone")  # type: ignore[no-any-return]
 
 
-def holds_a_file() -> Exception:
+def holds_a_lock() -> Exception:
     error = ValueError("broken")
     vars(error).update(lock=threading.Lock(), line=7)
     return error
@@ -785,15 +776,14 @@ def caused() -> Exception:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_file, caused],
+    [lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_lock, caused],
 )
 def test_what_a_stream_raises_is_raised_as_without_workers(make: Callable[[], Exception]) -> None:
     seen: list[Any] = []
     fails = make()
     for workers in (0, 1):
         loader = DataLoader(Streamed(fails=fails), batch_size=2)
-        with Session(quiet(num_workers=workers), device="cpu") as session:
-            session.prepare(loader)
+        with prepared(loader, num_workers=workers):
             passing = iter(loader)
             numbers = [next(passing).tolist(), next(passing).tolist()]
             with pytest.raises(type(fails)) as caught:

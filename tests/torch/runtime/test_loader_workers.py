@@ -24,8 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
 
 from autotune.runtime import loader_workers
-from autotune.runtime.session import Session
-from tests.torch.records import quiet, workers_of
+from tests.torch.records import prepared, workers_of
 
 RECORD = 5_000
 
@@ -66,8 +65,7 @@ def test_workers_read_from_positions_of_their_own(tmp_path: Path, flags: int) ->
     records = Records(path, flags)
     loader = DataLoader(records, 4, shuffle=True)
     wrong = 0
-    with Session(quiet(num_workers=2), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=2) as session:
         assert workers_of(loader) == 2
         for _ in range(8):
             wrong += sum(not records[index][1] for index in range(0, 120, 7))  # the validation, in this process
@@ -132,8 +130,7 @@ def pool(samples: Samples, _folder: Path) -> Iterator[str]:
 def test_what_forbids_workers_later_is_seen_when_they_start(begin: Any, tmp_path: Path) -> None:
     samples = Samples(lambda _index: os.getpid())
     loader = DataLoader(samples, 4)
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1) as session:
         assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
         with begin(samples, tmp_path) as reason:
             assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
@@ -152,16 +149,14 @@ def test_nothing_is_asked_of_what_only_looks_like_a_file() -> None:
     samples = Samples(lambda _index: os.getpid())
     vars(samples)["server"] = Proxy()
     loader = DataLoader(samples, 4)
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1):
         assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
     assert "fileno" not in asked
 
 
 def test_an_order_that_can_be_read_once_only_is_not_read_ahead() -> None:
     loader = DataLoader(Samples(lambda index: index, 40), 2, sampler=iter(range(40)))  # type: ignore[arg-type]
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1) as session:
         assert [next(iter(loader)).tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.ONCE)
 
@@ -197,8 +192,7 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
     samples: Any = Samples(read, 40)
     loader = DataLoader(samples, 2, shuffle=True)
     plain = passes()
-    with Session(quiet(num_workers=2), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=2) as session:
         assert passes() == plain
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.CHANGED)
 
@@ -215,8 +209,7 @@ def test_a_pass_goes_on_where_no_process_can_be_started(monkeypatch: pytest.Monk
     monkeypatch.setattr(loader_workers.LateProcess, "start_now", loader_workers.LateProcess.begin, raising=False)
     monkeypatch.setattr(loader_workers.LateProcess, "begin", begin)
     loader = DataLoader(Samples(lambda index: index), 2)
-    with Session(quiet(num_workers=2), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=2) as session:
         assert torch.cat([*loader, *loader]).tolist() == [*range(8), *range(8)]
         assert "temporarily unavailable" in dict(session.not_applied)["num_workers"]
 
@@ -279,8 +272,7 @@ def test_what_a_worker_cannot_do_ends_as_without_workers(read: Callable[[int], A
     loader = DataLoader(Samples(read), 2, collate_fn=list)
     torch.manual_seed(3)
     plain = [*_pass(loader), torch.rand(1)]
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1):
         torch.manual_seed(3)
         tuned = [*_pass(loader), torch.rand(1)]
         assert workers_of(loader) == 1
@@ -294,8 +286,7 @@ def test_batches_that_are_kept_do_not_use_up_descriptors(size: Callable[[int], i
     used = len(os.listdir("/proc/self/fd"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader_workers, "MOST_MAPPED", 2 * used + 80)
-        with Session(quiet(num_workers=1), device="cpu") as session:
-            session.prepare(loader)
+        with prepared(loader, num_workers=1):
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
             kept = [sample for batch in loader for sample in batch]
             assert len(os.listdir("/proc/self/fd")) < used + 80
@@ -316,8 +307,7 @@ def test_a_pass_goes_on_without_workers_that_hang(monkeypatch: pytest.MonkeyPatc
         return index
 
     loader = DataLoader(Samples(read, 16), 2)
-    with Session(quiet(num_workers=2), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=2) as session:
         held = threading.Thread(target=lambda: (lock.acquire(), free.wait(), lock.release()), daemon=True)
         held.start()
         passing = iter(loader)
@@ -332,8 +322,7 @@ def test_a_pass_goes_on_without_workers_that_hang(monkeypatch: pytest.MonkeyPatc
 def test_workers_are_no_children_of_the_scripts() -> None:
     """It may wait for its children, and a fork of it may read on, and end, while others train on."""
     loader = DataLoader(Samples(lambda index: index), 2)
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1):
         passing = iter(loader)
         next(passing)
         assert multiprocessing.active_children() == []
@@ -358,8 +347,7 @@ def test_an_order_is_begun_as_often_as_without(own: int, tuned: int) -> None:
     def passes(workers: int) -> list[Any]:
         torch.manual_seed(0)
         loader = DataLoader(Samples(lambda index: index), batch_sampler=Drawn(), num_workers=own)
-        with Session(quiet(num_workers=workers), device="cpu") as session:
-            session.prepare(loader)
+        with prepared(loader, num_workers=workers) as session:
             assert (workers_of(loader), session.not_applied) == (workers, ())
             return [torch.cat(list(loader)).tolist() for _ in range(3)]
 
@@ -392,8 +380,7 @@ def test_no_worker_outlives_the_script(tmp_path: Path) -> None:
 
 def test_a_daemonic_process_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = DataLoader(Samples(lambda _index: os.getpid()), 2)
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1) as session:
         monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
         assert set(torch.cat(list(loader)).tolist()) == {os.getpid()}
         assert "daemonic" in dict(session.not_applied)["num_workers"]
@@ -401,8 +388,7 @@ def test_a_daemonic_process_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_copies_and_own_settings_are_the_users() -> None:
     loader = DataLoader(Samples(lambda index: index), 4)
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1):
         assert type(loader) is DataLoader
         twin = copy.copy(loader)
         twin.collate_fn = sum
@@ -434,8 +420,7 @@ class Own(Frozen):
 def test_a_loader_of_a_class_of_the_scripts_keeps_its_ways() -> None:
     loader = Frozen(Samples(lambda index: index), 4)
     vars(loader).update(lock=threading.Lock(), is_made=True)
-    with Session(quiet(num_workers=1), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=1):
         assert torch.cat(list(loader)).tolist() == list(range(8))
         twin = copy.deepcopy(loader)
         assert (torch.cat(list(twin)).tolist(), set(vars(loader)) - set(vars(twin))) == (
@@ -456,8 +441,7 @@ def test_batches_keep_their_order_and_a_pass_begins_with_its_first_batch() -> No
     """Whatever order the loader would give workers of its own."""
     samples = Samples(_arrives_late, 16)
     loader = DataLoader(samples, 4, **({"in_order": False} if "in_order" in vars(DataLoader([0])) else {}))
-    with Session(quiet(num_workers=2), device="cpu") as session:
-        session.prepare(loader)
+    with prepared(loader, num_workers=2):
         passing = iter(loader)
         assert torch.cat(list(passing)).tolist() == list(range(16))
         passing, samples.read = iter(loader), lambda index: -index
@@ -474,8 +458,7 @@ def test_an_order_whose_generator_the_loop_draws_from_is_kept(options: dict[str,
         generator = torch.Generator().manual_seed(3)
         samples = Samples(lambda index: index)
         loader = DataLoader(samples, 2, sampler=RandomSampler(samples, generator=generator, **options))
-        with Session(quiet(num_workers=workers), device="cpu") as session:
-            session.prepare(loader)
+        with prepared(loader, num_workers=workers):
             noise = generator if draws else torch.Generator().manual_seed(4)
             return [(batch.tolist(), torch.rand(1, generator=noise).item()) for _ in range(2) for batch in loader]
 

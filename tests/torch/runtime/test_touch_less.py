@@ -19,7 +19,7 @@ from autotune.knobs.settings import KNOB_NAMES
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
-from tests.torch.records import quiet
+from tests.torch.records import prepared, quiet
 from tests.torch.snapshot import Snapshot
 
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -169,8 +169,7 @@ def test_two_sessions_at_once_leave_nothing_behind(objects: Objects) -> None:
 
 
 def test_what_the_user_changes_meanwhile_stays(objects: Objects) -> None:
-    with Session(quiet(batch_size=4, num_workers=2), device="cpu") as session:
-        session.prepare(objects.loader)
+    with prepared(objects.loader, batch_size=4, num_workers=2):
         objects.loader.num_workers = 0
         objects.loader.collate_fn = list
     assert (objects.loader.num_workers, objects.loader.prefetch_factor) == (0, None)
