@@ -500,11 +500,16 @@ def _held(dataset: Any) -> list[tuple[Any, Any]]:
     left = [dataset]
     for each in left:
         plain = type(each) in (list, tuple, dict, set, deque)  # others may do more when they are asked
-        found.append((each, len(each) if plain else each._version if issubclass(type(each), torch.Tensor) else None))
+        found.append((each, len(each) if plain else _version(each)))
         if len(left) < MOST_HELD:
             held = each if plain and type(each) is not dict else (each if plain else _attributes(each)).values()
             left += itertools.islice(held, MOST_OF_EACH)
     return found
+
+
+def _version(value: Any) -> int | None:
+    is_counted = issubclass(type(value), torch.Tensor) and not value.is_inference()
+    return value._version if is_counted else None
 
 
 def _attributes(value: Any) -> dict[str, Any]:
