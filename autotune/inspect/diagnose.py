@@ -20,9 +20,8 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.baseline import of_own_settings
 from autotune.tuning.events import Observer
-from autotune.tuning.machine import same_cpus
 from autotune.tuning.notes import load_note
-from autotune.tuning.runner import check_not_a_rank, open_runner
+from autotune.tuning.runner import check_not_a_rank, open_runner, same_cpus
 
 MEASURED_BY = "autotune.inspect.parts:parts"
 PROBE_SHARE, INSPECTION_SHARE = 0.25, 0.3

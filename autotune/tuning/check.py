@@ -19,8 +19,7 @@ from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.events import Observer
-from autotune.tuning.machine import same_cpus
-from autotune.tuning.runner import check_not_a_rank, open_runner
+from autotune.tuning.runner import check_not_a_rank, open_runner, same_cpus
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 

@@ -34,12 +34,11 @@ from autotune.tuning import notes
 from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore
-from autotune.tuning.machine import same_cpus
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import best_of_levels, race, ranked_candidates
 from autotune.tuning.result import evidence_of, memory_of, partial_answers, profile_of, proven_answers
-from autotune.tuning.runner import check_not_a_rank, open_runner
+from autotune.tuning.runner import check_not_a_rank, open_runner, same_cpus
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
 

@@ -13,17 +13,21 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from filelock import FileLock, Timeout
 
-from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
+from autotune.errors import Interrupted, LaunchError, MachineChanged, NothingUsable, UsageError
 from autotune.knobs.binding import plan
 from autotune.knobs.settings import Settings
 from autotune.launch.command import inherited, scrub
+from autotune.probes import budget
+from autotune.probes.cpu import online_cpus
 from autotune.probes.facts import Inventory
+from autotune.probes.system import System
 from autotune.trial.child.shm import remove_abandoned
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
@@ -132,3 +136,24 @@ def acquire(timeout: float, on_wait: Callable[[], None]) -> contextlib.AbstractC
         raise NothingUsable(f"{held}, and timed trials must not overlap: wait, or end it ({file})") from None
     except OSError as error:
         raise LaunchError(f"{file}: the lock cannot be opened ({error.strerror}). Remove it, or set TMPDIR") from error
+
+
+@contextlib.contextmanager
+def same_cpus(inventory: Inventory, system: System | None = None) -> Iterator[None]:
+    """Compare the CPUs and the quota of this process with ``inventory`` at the end of a ``with`` block.
+
+    Masks, cpusets and quotas may change while a run measures, and CPUs may go offline.
+
+    Raises:
+        MachineChanged: they changed; also in place of an error that this caused.
+    """
+    try:
+        yield
+    finally:
+        system, before = system or System(), inventory.budget
+        online = set(online_cpus(system))
+        logical = tuple(each for each in inventory.cpu.logical if each.id in online)
+        now = budget.probe(system, replace(inventory.cpu, logical=logical))
+        if (now.cpus, now.quota) != (before.cpus, before.quota):
+            said = f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now"
+            raise MachineChanged(f"{said}. Figures cannot be compared: start it again")

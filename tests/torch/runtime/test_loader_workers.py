@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
 
-from autotune.runtime import loader_workers
+from autotune.runtime import loader_workers, worker_batches
 from tests.torch.records import prepared, workers_of
 
 RECORD = 5_000
@@ -287,7 +287,7 @@ def test_batches_that_are_kept_do_not_use_up_descriptors(size: Callable[[int], i
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader_workers, "MOST_MAPPED", 2 * used + 80)
+        patch.setattr(worker_batches, "MOST_MAPPED", 2 * used + 80)
         with prepared(loader, num_workers=1):
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
             kept = [sample for batch in loader for sample in batch]

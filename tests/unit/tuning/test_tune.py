@@ -24,7 +24,7 @@ from autotune.profiles.format import machine_type
 from autotune.stats.outcome import Compared, Completed, Crashed, Outcome
 from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.target import NEW_TASK, Script, Target, TaskFile, started_script
-from autotune.tuning import machine, run, runner
+from autotune.tuning import run, runner
 from autotune.tuning.events import Observer, RunProgress, ignore
 from autotune.tuning.options import Options
 from tests.doubles.fake_bench import FakeBench, completed
@@ -113,7 +113,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield
 
     monkeypatch.setattr(run, "probe", lambda **_: MACHINE)
-    monkeypatch.setattr(machine.budget, "probe", lambda *_: MACHINE.budget)
+    monkeypatch.setattr(runner.budget, "probe", lambda *_: MACHINE.budget)
     monkeypatch.setattr(runner, "Runner", Runner)
     monkeypatch.setattr(run, "TrialBench", Bench)
     monkeypatch.setattr(runner, "acquire", unlocked)
@@ -270,7 +270,7 @@ class TestRun:
 
         def taken_in_the_search(**changes: Any) -> None:
             if "trials" in changes:
-                monkeypatch.setattr(machine.budget, "probe", lambda *_: fewer)
+                monkeypatch.setattr(runner.budget, "probe", lambda *_: fewer)
 
         with pytest.raises(LaunchError, match=r"affinity mask \(1 of 4 CPUs\) now[^$]*not proven, is in"):
             run.run(TARGET, self.OPTIONS, taken_in_the_search)

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import MachineChanged, NothingUsable
 from autotune.probes.system import System
-from autotune.tuning.machine import same_cpus
+from autotune.tuning.runner import same_cpus
 from tests.doubles.machines import host
 from tests.doubles.simulation.simulator import inventory
 
