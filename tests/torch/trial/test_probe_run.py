@@ -19,7 +19,11 @@ def thread() -> None:
     started.join()
 
 
-STARTS = {"thread": thread, "CUDA": lambda: torch.cuda._lazy_init(), "memory": lambda: multiprocessing.Value("i", 0)}
+STARTS = {
+    "thread": thread,
+    "CUDA": lambda: torch.cuda._lazy_init(),
+    "memory": lambda: multiprocessing.RawArray("b", 2**24),  # more than earlier tests have left
+}
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
