@@ -44,7 +44,7 @@ STREAMS = 2
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
 CHANGED = "the script changes its data set in the middle of a pass, which workers would not see"
-FEW = "no process could be started ({})"
+UNSTARTED = "no process could be started ({})"
 MOST_HELD, MOST_OF_EACH = 32, 8
 """Objects that a data set holds, and of these in each, from which on no more are looked at for each batch."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
@@ -211,8 +211,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _draws: Sequence[tuple[int, Any]] = ()
     """The batches for which the order's own generator was drawn from, and its state before."""
     goes_on = False
-    """If workers cannot, the rest of the pass is read in this process, and `on_stall` gets the reason."""
-    on_stall: Callable[[str], object]
+    """If workers cannot, the rest of the pass is read in this process."""
+    refuse: Callable[[str], object]
+    """Gets the reason why later passes have no workers."""
     may_start: Callable[[], bool] | None = None
     """Asked before late workers start: if they may not, this process reads. None if they run already."""
 
@@ -267,17 +268,13 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     def _next_data(self) -> Any:
         number = self._rcvd_idx
         self._asked.pop(number - 1, None)
+        if self._owner != os.getpid():  # a fork reads on by itself
+            self._draws, self._alone, self._is_idle = (), True, False
         if self._is_idle:
             self._is_idle = False
             self._begin()
-        elif not self._alone and not _same(self._held, _held(self._dataset)):
-            if self.goes_on:
-                self._read_on(CHANGED)
-            else:
-                self._held = _held(self._dataset)
-                self.on_stall(CHANGED)
-        if self._owner != os.getpid():  # a fork reads on by itself
-            self._draws, self._alone = (), True
+        elif not self._alone:
+            self._look_for_changes()
         if not self._alone:
             try:
                 return self._workers_next()
@@ -289,11 +286,22 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         self._rcvd_idx += 1
         return Left(self._asked[number]).read(self)
 
+    def _look_for_changes(self) -> None:
+        """Read on without workers if the script has changed the data set since they began; a stream cannot."""
+        held = _held(self._dataset)
+        if _same(self._held, held):
+            return
+        if self.goes_on:
+            self._read_on(CHANGED)
+        else:
+            self._held = held
+            self.refuse(CHANGED)
+
     def _read_on(self, reason: str) -> None:
         """Read the rest without workers, for that ``reason``."""
         self._draws, self._alone = (), True  # its order is read on from here
         self._shutdown_workers()
-        self.on_stall(reason)
+        self.refuse(reason)
 
     def _begin(self) -> None:
         """Let the workers begin to read."""
@@ -307,7 +315,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
                 for worker in workers:
                     worker.begin()
             except OSError as error:
-                self._read_on(FEW.format(error))
+                self._read_on(UNSTARTED.format(error))
                 return
             handling._remove_worker_pids(id(self))
             handling._set_worker_pids(id(self), tuple(worker.pid for worker in workers))
@@ -397,7 +405,7 @@ class Workers(Change):
         self._loader, self.attributes, self._note = loader, attributes, note
         self._users, self._way = loader.num_workers, type(loader)._get_iterator
         self._why_not: str | None = None
-        self._stall: str | None = None
+        self._refused: str | None = None
         restore = contextlib.ExitStack()
         restore.callback(served(loader, **{ITERATOR: self._iterator}).undo)
         if attributes.get(NUM_WORKERS, 0) > self._users:
@@ -423,7 +431,7 @@ class Workers(Change):
             return way(ready)
         own.update({"in_order": True} | ({MULTIPROCESSING_CONTEXT: LateContext()} if late else {}))
         iterator = LateIterator(ready)
-        iterator.goes_on, iterator.on_stall = not stream, self._stalled
+        iterator.goes_on, iterator.refuse = not stream, self._refuse
         iterator.may_start = partial(self._may_start, start) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
@@ -433,11 +441,11 @@ class Workers(Change):
     def _may_start(self, start: Start) -> bool:
         """Return True if workers may start now, with ``start``; note why if they may not."""
         start.files = open_files()
-        self._why_not = self._stall or why_not_shared(self._loader, start.files)
+        self._why_not = self._refused or why_not_shared(self._loader, start.files)
         if self._why_not is not None:
             self._note(self._why_not)
         return self._why_not is None
 
-    def _stalled(self, reason: str) -> None:
-        self._stall = reason
+    def _refuse(self, reason: str) -> None:
+        self._refused = reason
         self._note(reason)

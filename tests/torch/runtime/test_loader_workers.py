@@ -321,6 +321,16 @@ def test_a_pass_goes_on_without_workers_that_hang(monkeypatch: pytest.MonkeyPatc
         assert "have sent no batch" in dict(session.not_applied)["num_workers"]
 
 
+def test_a_pass_that_a_fork_begins_is_read_by_it() -> None:
+    loader = DataLoader(Samples(lambda index: index), 2)
+    with prepared(loader, num_workers=1):
+        passing = iter(loader)
+        if (child := os.fork()) == 0:
+            os._exit(torch.cat([*passing]).tolist() != [*range(8)])
+        assert os.waitpid(child, 0)[1] == 0
+        assert torch.cat([*passing]).tolist() == [*range(8)]
+
+
 def test_workers_are_no_children_of_the_scripts() -> None:
     """It may wait for its children, and a fork of it may read on, and end, while others train on."""
     loader = DataLoader(Samples(lambda index: index), 2)
