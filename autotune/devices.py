@@ -64,8 +64,8 @@ class Device:
 
     def was_asked(self) -> bool:
         """Return True if this process has asked its driver, such as for the number of cards if NVML is not there: forks
-        cannot use it then, either. It forks this process, which has one thread only."""
-        return self.has_context()
+        cannot use it then, either, also without a context. It forks this process, which has one thread only."""
+        return False
 
     def select(self) -> None:
         """Make it the current one of its kind."""

@@ -1,9 +1,9 @@
-"""Whether the comparison of first steps tells a training that does not repeat bit for bit from another training.
+"""Shows if the comparison of first steps tells a training that does not repeat bit for bit from another training.
 
     python -m benchmarks.spread [--noise 1e-7 1e-5] [--factors 3 10 30]
 
 Gradients get a relative noise, as atomic additions on GPUs give them. For each factor: of 200 recordings under the
-same settings, how many are refused; of 60 with a fault, how many are accepted. The user's own settings are recorded
+same settings, how many are refused; of 56 with a fault, how many are accepted. The user's own settings are recorded
 three times, as `tune` does.
 """
 

@@ -34,7 +34,8 @@ GAIN = 0.3
 
 def set_threads(number: Callable[[tuple[str, ...]], int]) -> None:
     """Give each library that is loaded, but PyTorch's own, so many threads. ``number`` gets its `VARIABLES`."""
-    for each in getattr(_controller(), "lib_controllers", ()):
+    controller = _controller()
+    for each in () if controller is None else controller().lib_controllers:
         if not PYTORCHS.search(each.filepath or ""):
             each.set_num_threads(number(VARIABLES.get(each.internal_api, ("OMP_NUM_THREADS",))))
     for name, function in (("numexpr", "set_num_threads"), ("cv2", "setNumThreads")):
@@ -44,12 +45,12 @@ def set_threads(number: Callable[[tuple[str, ...]], int]) -> None:
 
 
 def _controller() -> Any:
-    """Return what knows the libraries that are loaded; None if the script has another module of that name."""
+    """Return the class that finds what is loaded; None if the script has another module of that name."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         return None
-    return ThreadpoolController()
+    return ThreadpoolController
 
 
 def _one_thread(then: Callable[[int], None] | None, worker: int) -> None:

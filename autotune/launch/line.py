@@ -229,7 +229,7 @@ def _count(option: str, text: str) -> int:
 
 
 def _in_front(name: str, _words: Sequence[str]) -> Script:
-    raise UsageError(f"{name}: put it in front of autotune: {name} ... autotune run train.py")
+    raise UsageError(f"{name}: put it in front of autotune, not behind it")
 
 
 LAUNCHERS: dict[str, Callable[[str, Sequence[str]], Script]] = {

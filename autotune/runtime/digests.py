@@ -35,6 +35,7 @@ class Walk:
     Attributes:
         digest: of all that is in ``value``.
         objects: a class that is no data; empty if there is none.
+        places: where the memory of each tensor begins; valid while ``value`` lives.
     """
 
     def __init__(self, value: Any, largest: int | None = None) -> None:
@@ -42,6 +43,7 @@ class Walk:
         self._largest, self._left, self._bytes_left = largest, MOST_ITEMS, MOST_BYTES
         self._seen: set[int] = set()
         self.objects = ""
+        self.places: set[int] = set()
         self._add(value)
         self.digest = self._hash.hexdigest()
 
@@ -53,6 +55,8 @@ class Walk:
         if isinstance(value, Tensor) and value.is_nested:
             self._nested(value.unbind())
         elif isinstance(value, Tensor):
+            if value.layout is torch.strided and value.numel():
+                self.places.add(value.untyped_storage().data_ptr())
             self._array(value.detach().cpu(), str(value.dtype))
         elif isinstance(value, numpy.ndarray):
             self._bytes(str(value.dtype).encode())

@@ -61,13 +61,13 @@ class Raised:
 
     def __init__(self, error: BaseException) -> None:
         kind, cause = type(error), error.__cause__
-        self._whole = ForkingPickler.dumps(error).tobytes() if _survives(error) else None
+        self._whole = _content(error)
         self._kind = kind if _survives(kind) else None
         self._place, self._name = id(kind), kind.__qualname__
         self._arguments = tuple(each if _survives(each) else repr(each) for each in error.args)
         self._state = {name: value for name, value in vars(error).items() if _survives(value)}
         self._trace = "".join(traceback.format_exception(kind, error, error.__traceback__, chain=False))
-        self._cause = None if cause is None else Raised(cause)
+        self._cause = None if cause is None or cause is error else Raised(cause)
 
     def error(self) -> BaseException:
         """Make it again: its ``__init__`` may take other arguments than it has. A class that was made in the worker is
@@ -88,12 +88,17 @@ class Raised:
         return made
 
 
-def _survives(value: Any) -> bool:
-    """Return True if ``value`` can be sent, and is of its class when it comes."""
+def _content(value: Any) -> bytes | None:
+    """Return ``value`` as it is sent; None if it cannot be, or is of another class when it comes."""
     try:
-        return type(pickle.loads(ForkingPickler.dumps(value))) is type(value)
+        content = bytes(ForkingPickler.dumps(value))
+        return content if type(pickle.loads(content)) is type(value) else None
     except Exception:
-        return False
+        return None
+
+
+def _survives(value: Any) -> bool:
+    return _content(value) is not None
 
 
 def _errors(kind: type[BaseException] = BaseException) -> Iterator[type[BaseException]]:

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset, _utils
 
 from autotune.knobs.change import Method, replace
@@ -135,7 +134,7 @@ class Recorder:
         self._first: tuple[Any, Any, str] | None = None
         self._stack = contextlib.ExitStack()
         self._looks = LOOKS
-        self._kept: list[Tensor] = []
+        self._kept: list[tuple[set[int], Any]] = []
 
     def __enter__(self) -> Recorder:
         self._stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
@@ -149,20 +148,12 @@ class Recorder:
         """Record a batch, before the loop can change it."""
         walk = Walk(batch)
         self.found.batches.append(walk.digest)
-        self._sees(batch)
         self.found.random = _random_states()
         if len(self.found.batches) <= LOOKS:
             self.found.order.append(_order(self._loader()))
+            self.found.shares |= any(walk.places & places for places, _batch in self._kept)
+            self._kept.append((walk.places, batch))  # its memory is not given to the next
         self.found.objects = self.found.objects or walk.objects
-
-    def _sees(self, batch: Any) -> None:
-        """Look at whether memory of ``batch`` was in one before: a loop that writes there writes to other batches."""
-        if len(self.found.batches) > LOOKS:
-            return
-        tensors = [each for each in tree_leaves(batch) if isinstance(each, Tensor) and each.layout is torch.strided]
-        places = {each.untyped_storage().data_ptr() for each in tensors if each.numel()}
-        self.found.shares |= not places.isdisjoint(each.untyped_storage().data_ptr() for each in self._kept)
-        self._kept += tensors
 
     def records_loss(self, loss: Tensor | None) -> None:
         """Record the loss of a step."""
