@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune import devices
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.knob import ROUNDING, Context, Knob, Word, unless
+from autotune.knobs.knob import ROUNDING, Choices, Context, Knob, Word, unless
 from autotune.knobs.precision import lacking
 from autotune.probes.facts import Inventory
 
@@ -42,6 +42,8 @@ FIRST_COMPILE_BUDGET_SECONDS = 45.0
 COMPILES_IN_A_RUN = 6
 """What search and proof compile, in units of the first time: other modes and precisions anew, the rest from the cache.
 A run with time for half of that still finds and proves a mode."""
+TIMED_KERNELS, FIRST_COMPILES = "max-autotune", {"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0}
+"""The mode that takes several times as long as the others, and seconds of each mode's first compile."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 TRITON_CAPABILITY = (7, 0)
 """Least CUDA compute capability that Triton compiles for."""
@@ -66,12 +68,23 @@ def _why_not_compiled(context: Context) -> str | None:
         return f"compiling, and a proof with it, may not fit into {budget:g} s: --budget {allows} allows it"
     if context.compile_failure is not None:
         return f"the first compile failed: {context.compile_failure}"
+    if took is None:
+        return "the run ended before the model was compiled: --budget 10m gives it time"
     if took == math.inf:
         return "the first compile did not finish in its share of the run: --budget 10m gives it more"
-    if took is not None and COMPILES_IN_A_RUN / 2 * took > budget:
+    if COMPILES_IN_A_RUN / 2 * took > budget:
         what = f"the first compile took {took:.0f} s, and search and proof with it do not fit into {budget:.0f} s"
         return f"{what}: --budget 10m allows it"
     return None
+
+
+def _compile_choices(context: Context) -> Choices:
+    found = dict(unless(_why_not_compiled(context), "off", *context.device.compile_gain))
+    longer = FIRST_COMPILES[TIMED_KERNELS] / FIRST_COMPILES["default"]
+    slow = COMPILES_IN_A_RUN / 2 * longer * (context.compile_seconds or 0.0) > context.budget_seconds
+    if slow and found.get(TIMED_KERNELS, "") is None:
+        found[TIMED_KERNELS] = f"timing kernels takes about {longer:.0f} times as long: --budget 10m allows it"
+    return found
 
 
 def _compile_fitted(mode: str, inventory: Inventory) -> str:
@@ -239,7 +252,7 @@ COMPILE = Knob(
     kind=Word(COMPILE_MODES),
     neutral="off",
     applied="model",
-    choices=lambda context: unless(_why_not_compiled(context), "off", *context.device.compile_gain),
+    choices=_compile_choices,
     adapted=_compile_fitted,
     why={
         "default": "fused kernels after a slower start",
@@ -252,7 +265,7 @@ COMPILE = Knob(
     changes_memory=True,
     keeps=ROUNDING,
     start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),
-    first_seconds={"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0},
+    first_seconds=FIRST_COMPILES,
     on_model=_on_model,
     plain=lambda plan: f'model = torch.compile(model, mode="{plan.settings.compile}")',
 )

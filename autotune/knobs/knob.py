@@ -57,7 +57,7 @@ class Context:
     budget_seconds: float = math.inf
     """What the run may take."""
     compile_seconds: float | None = None
-    """What the first compiled step took; infinite if it did not finish, None if none was tried, or it failed."""
+    """What the first compiled step took; 0 if it failed, infinite if it did not finish, None if none was tried yet."""
     compile_failure: str | None = None
     """Why the compiler does not work here; None if it is not known to fail."""
     start_seconds: float = 0.0

@@ -133,7 +133,8 @@ def _answer(system: System, command: Sequence[str], timeout: float) -> Facts:
     except (IndexError, ValueError):
         facts = None
     if not isinstance(facts, dict):
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        said = [line for line in done.stderr.splitlines() if any(map(str.isalpha, line))]  # not a frame around it
+        last = (said or ["no output"])[-1].strip()
         name = posixpath.basename(command[0])
         raise ProbeError(without_paths(f"{name} ended with {done.returncode}: {last}"))
     return facts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import sys
 import termios
@@ -27,6 +28,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 TRIAL_OOM_SCORE = 800
 KILL_SECONDS = 5.0
+NVML_THREAD = re.compile(r"cuda\d{8,}")
+"""The name of the thread that NVML starts when it first counts GPUs, without any CUDA context."""
 LINUX = sys.platform == "linux"
 PROCESSES = Path("/proc")
 LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
@@ -81,8 +84,15 @@ def prefer_as_oom_victim() -> None:
 
 
 def own_threads() -> int:
-    """Return the number of threads of this process as the kernel counts them."""
-    return psutil.Process().num_threads()
+    """Return the number of threads of this process as the kernel counts them, but for NVML's: a fork without it asks
+    NVML, and starts CUDA, as any process does (seen with driver 580)."""
+    return sum(not _is_nvmls(thread.id) for thread in psutil.Process().threads())
+
+
+def _is_nvmls(thread: int) -> bool:
+    with contextlib.suppress(OSError):
+        return NVML_THREAD.fullmatch(Path(f"/proc/self/task/{thread}/comm").read_text().strip()) is not None
+    return False
 
 
 def tree(root: int) -> list[int]:

@@ -310,10 +310,16 @@ def is_script(path: Path) -> bool:
     tree, names = parse(path)
     defined = names & set(REQUIRED)
     if len(defined) == len(REQUIRED):
-        return False
+        return any(map(_goes_back, tree.body))  # a script may import them from its task file
     # A task file may keep a result, too: ``DATA = read()``. In a script it may be that of the training.
     calls = (ast.Expr,) if defined else (ast.Expr, ast.Assign)
     return any(_may_train(node, calls) for node in tree.body)
+
+
+def _goes_back(node: ast.stmt) -> bool:
+    """Return True if a loop or block at the top level has a call of a method ``backward``: training itself."""
+    inside = ast.walk(node) if isinstance(node, ast.For | ast.While | ast.With) else ()
+    return any(isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".backward") for call in inside)
 
 
 def _may_train(node: ast.stmt, calls: tuple[type[ast.stmt], ...]) -> bool:

@@ -64,7 +64,7 @@ def run_replicate(
 ) -> list[Round]:
     """Start all ``candidates`` in fresh processes, and run ``count`` rounds of them as replicate ``number``.
 
-    Blocks take so many ``seconds`` on a quiet machine, longer beside others.
+    Blocks take so many ``seconds`` on a quiet machine, longer beside others. Number 0 is a race.
     """
     rounds: list[Round] = []
     waits: list[float] = []
@@ -76,8 +76,8 @@ def run_replicate(
             rates = {name: rate * state.worth(candidates[name]) for name, rate in replicate.round(seconds).items()}
             rounds.append(Round(number, rates, replicate.neighbours))
             waits.append(replicate.cpu_wait)
-            done = len(state.rounds) + len(rounds)
-            state.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
+            if number:  # a race's candidates have no names
+                state.observe(rounds=dict.fromkeys(rounds[-1].rates, len(state.rounds) + len(rounds)))
     state.cpu_wait = statistics.mean(waits or [state.cpu_wait])
     return rounds
 

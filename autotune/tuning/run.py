@@ -196,12 +196,11 @@ def _run_phases(job: _Job) -> Result:
         max_memory=options.max_memory,
         max_gpu_memory=options.max_gpu_memory,
     )
-    context = replace(context, task=_screened(job, comparison, context))
-    job.whole_run = _followed(job)
-    state.settle = comparison.settle
-    context = job.context = compile_once(state, context, options.spaces(context)[LOWEST], options.budget)
-    job.set_budget(context.budget_seconds)
-    state.spaces, state.look_ahead = options.spaces(context), job.look_ahead
+    job.context = context = replace(context, task=_screened(job, comparison, context))
+    if context.device.on_host:
+        job.whole_run = _followed(job)  # it may change how trials hold memory
+    state.settle, state.spaces = comparison.settle, options.spaces(context)
+    state.look_ahead, state.look_closer = job.look_ahead, job.look_closer
     ended: Interrupted | LaunchError | None = None
     try:
         # if the budget ended while a fork server started, the answer stands
@@ -267,6 +266,14 @@ class _Job:
         self.context = replace(self.context, noise_scale=_noise_scale(self, state.spaces[level]))
         state.count_by(self.context.worth)
         state.spaces = self.options.spaces(self.context)
+
+    def look_closer(self) -> None:
+        """Do what takes as long as several trials, once the first candidates are measured."""
+        if not self.context.device.on_host:
+            self.whole_run = _followed(self)
+        self.context = compile_once(self.state, self.context, self.options.spaces, self.options.budget)
+        self.set_budget(self.context.budget_seconds)
+        self.state.spaces = self.options.spaces(self.context)
 
     def load(self) -> Load:
         """Return what others took so far."""
@@ -347,7 +354,7 @@ def _followed(job: _Job) -> WholeRun | None:
     if not (found and found["step_seconds"]):
         return None
     run = WholeRun(runner.script_seconds, **found)
-    if run.mmap_threshold < NEARLY * bench.mmap_threshold:
+    if job.context.device.on_host and run.mmap_threshold < NEARLY * bench.mmap_threshold:
         bench.mmap_threshold = run.mmap_threshold
         job.state.measure_anew()
     return run if run.steps or not job.options.train_seconds else run.of(job.options.train_seconds)

@@ -33,6 +33,8 @@ def search(state: RunState) -> None:
     shares = [level.shares for level in LEVELS.values()]
     share, whole = 0.0, sum(map(sum, shares))
     for number in range(len(shares[0])):
+        if number:
+            state.look_closer()
         start = state.baseline
         for level in state.spaces:
             share += LEVELS[level].shares[number] / whole

@@ -101,6 +101,8 @@ class RunState:
     """``(space, start, thorough, history)``: the search of one level."""
     look_ahead: Callable[[str], None] = field(default=lambda _level: None)
     """Measures what a level needs before it is searched; it may change `spaces` and `worth`."""
+    look_closer: Callable[[], None] = field(default=lambda: None)
+    """Does what is slow and may change `spaces`, before levels are searched again."""
     worth: Callable[[Settings], float] = field(default=lambda _settings: 1.0)
     """What an item is worth in a batch of settings: all rates below are by it."""
     within_limits: Callable[[Settings, Outcome], Outcome] = field(default=lambda _settings, outcome: outcome)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu [--out FILE] [--only NAME...] [--rehearse]
 
-Runs the tests that need a GPU, tunes two tasks on the GPU and one on the CPU cores, and measures every claim again in
-plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost the rest. The result
-file is written after every part. ``--rehearse`` runs a small task on a double of a card (`tests.doubles.cuda`): that
-shows whether the plan works, and its figures are of no machine.
+Tunes two plain scripts, starts each plainly and tuned, reads the scripts' own clocks, and runs the tests that need a
+GPU. Each part is a process with a time limit of its own: one that hangs does not cost the rest. The result file is
+written after every part. ``--rehearse`` runs a small script on a double of a card (`tests.doubles.cuda`): that shows
+whether the plan works, and its figures are of no machine.
 """
 
 from __future__ import annotations

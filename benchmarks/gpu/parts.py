@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,17 +19,15 @@ from typing import Any
 
 import yaml
 
-from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from benchmarks import stamp
-from benchmarks.gpu.plan import REHEARSAL_BUDGET, SUBJECTS, Subject
-from benchmarks.plain.side_by_side import Contender, rounds, tail
-from benchmarks.plain.training import load
-from benchmarks.ratios import paired
-from benchmarks.recheck import BASELINE, counted, distinct, profiled
+from benchmarks.gpu.plan import REHEARSAL_SECONDS, SUBJECTS, TUNE_SECONDS, Subject
+from benchmarks.plain.side_by_side import tail
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS, BLOCK_SECONDS = 8, 0.8
+PAIRS = 2
+CLOCK = re.compile(r" in ([\d.]+) s$", re.M)
+"""What the scripts say of each epoch, or of each 100 steps."""
 TESTS = "tests/processes/test_gpu.py"
 
 
@@ -39,7 +38,7 @@ class Work:
     Attributes:
         name: of its file.
         folder: of all parts' files.
-        subject: the task, where it is about one.
+        subject: the script, where it is about one.
         rehearse: small, on a double of a card.
     """
 
@@ -47,11 +46,6 @@ class Work:
     folder: Path
     subject: Subject | None
     rehearse: bool
-
-    @property
-    def device(self) -> str:
-        """Where the subject trains."""
-        return "cuda" if self.subject is None else self.subject.device
 
     @property
     def profile(self) -> Path:
@@ -63,8 +57,7 @@ class Work:
         """Return the environment of what is started."""
         found = dict(os.environ)
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (found.get("PYTHONPATH"), str(ROOT))))
-        found |= {"AUTOTUNE_REHEARSAL": "1"} if self.rehearse else {}
-        return found | ({"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {})
+        return found | ({"AUTOTUNE_REHEARSAL": "1"} if self.rehearse else {})
 
     def run(self, line: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
         """Run ``line`` to its end; return it with the seconds it took."""
@@ -101,14 +94,14 @@ def tests(work: Work) -> None:
 def tune(work: Work) -> None:
     """Tune the subject as a user does."""
     assert work.subject is not None
-    budget = REHEARSAL_BUDGET if work.rehearse else work.subject.budget
-    line = [sys.executable, "tune.py", str(work.subject.path), "--budget", f"{budget:g}s", "--profile"]
-    ended, seconds = work.run([*line, str(work.profile)])
+    budget = REHEARSAL_SECONDS if work.rehearse else TUNE_SECONDS
+    line = [sys.executable, "-m", "autotune", "tune", "--budget", f"{budget:g}s", "--profile", str(work.profile)]
+    ended, seconds = work.run([*line, str(work.subject.path)])
     found: dict[str, Any] = {"code": ended.returncode, "seconds": seconds, "tail": tail(ended.stderr, 40)}
     if work.profile.exists():
         profile = yaml.safe_load(work.profile.read_text("utf-8"))
         found["levels"] = {name: claim(level, profile) for name, level in profile["levels"].items()}
-        found["baseline"] = profile["baseline"]
+        found["recommended"], found["baseline"] = profile["recommended"], profile["baseline"]
         found["evidence"] = {name: profile["evidence"][name] for name in ("trials", "seconds", "warnings")}
     work.write(**found)
 
@@ -120,41 +113,29 @@ def claim(level: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any
     return {"changes": changed, "speedup": level["speedup"], "proven": level["proven"]}
 
 
-def recheck(work: Work) -> None:
-    """Measure every claim again, side by side in plain PyTorch, against the user's settings."""
+def runs(work: Work) -> None:
+    """Start the script plainly and under ``autotune run``, one after the other, and read the script's own clock."""
     assert work.subject is not None
-    profile = yaml.safe_load(work.profile.read_text("utf-8")) if work.profile.exists() else {}
-    choices, variables = settings_of(work, profile), work.variables()
-    contenders = {
-        name: Contender(work.subject.path, choices[name], variables=variables, device=work.device)
-        for name in dict.fromkeys(distinct(choices).values())
-    }
-    count, seconds = (2, 0.1) if work.rehearse else (ROUNDS, BLOCK_SECONDS)
-    turns: list[dict[str, float]] = []
-    for turn in rounds(contenders, count, seconds):
-        turns.append(turn)
-        rates = counted(turns, choices, profile)
-        gains = {name: paired(rates, name, BASELINE) for name in contenders}
-        work.write(rounds=turns, gains={name: gain and gain.as_dict() for name, gain in gains.items()})
-    if not turns:
-        work.write(failed="no trainer came to its first round")
-
-
-def settings_of(work: Work, profile: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the user's settings and those of each level; PyTorch's own with the task's batch without a profile."""
-    assert work.subject is not None
-    if profile:
-        return profiled(profile)
-    threads = len(os.sched_getaffinity(0))
-    batch = load(str(work.subject.path)).CURRENT["batch_size"]
-    return {BASELINE: Settings(threads=threads, interop_threads=threads, batch_size=batch).as_dict()}
+    script = [str(work.subject.path), *work.subject.short]
+    tuned = ["-m", "autotune", "run", "--profile", str(work.profile), *script]
+    turns: list[dict[str, Any]] = []
+    for _ in range(1 if work.rehearse else PAIRS):
+        found = {}
+        for name, line in (("plain", script), ("tuned", tuned)):
+            ended, seconds = work.run([sys.executable, *line])
+            steady = [float(each) for each in CLOCK.findall(ended.stdout)][1:]
+            found[name] = {"code": ended.returncode, "whole": seconds, "steady": steady, "said": tail(ended.stderr, 4)}
+        turns.append(found)
+        sums = [{name: sum(found[name]["steady"]) for name in found} for found in turns]
+        gains = [each["plain"] / each["tuned"] for each in sums if each["tuned"]]
+        work.write(turns=turns, gains=gains)
 
 
 KINDS: Mapping[str, Callable[[Work], None]] = {
     "facts": facts,
     "tests": tests,
     "tune": tune,
-    "recheck": recheck,
+    "runs": runs,
 }
 
 

@@ -280,4 +280,4 @@ def context(
     )
     threads = machine.budget.cores
     baseline = Settings(threads=threads, interop_threads=threads, batch_size=batch)
-    return Context(machine, replace(task, **changes), baseline, train_seconds)
+    return Context(machine, replace(task, **changes), baseline, train_seconds, compile_seconds=15.0)

@@ -132,6 +132,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("text", "script"),
     [
         (WHOLE + "if __name__ == '__main__':\n    print(build_model())\n", False),
+        (WHOLE + "for step in range(3):\n    compute_loss(model, batch).backward()\n", True),
         ("import torch\nfor step in range(3):\n    pass\n", True),
         ("with open('x') as file:\n    print(file)\n", True),
         ("try:\n    main()\nexcept KeyboardInterrupt:\n    pass\n", True),

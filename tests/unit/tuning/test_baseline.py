@@ -10,8 +10,9 @@ import pytest
 
 from autotune.errors import AutotuneError, NothingUsable, UserCodeError
 from autotune.knobs.knob import Context
+from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.knobs.space import build
+from autotune.knobs.space import Space, build
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import (
@@ -46,8 +47,8 @@ def test_if_own_settings_do_not_run_tuning_ends(outcome: Outcome, error: type[Au
     assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
 
 
-GPUS = replace(machines.big().context, budget_seconds=60.0)
-CPUS = replace(machines.transformer().context, budget_seconds=600.0, train_seconds=36_000.0)
+GPUS = replace(machines.big().context, budget_seconds=60.0, compile_seconds=None)
+CPUS = replace(machines.transformer().context, budget_seconds=600.0, train_seconds=36_000.0, compile_seconds=None)
 
 
 def compiled(rate: float, first: float) -> Outcome:
@@ -70,7 +71,12 @@ def compiled_once(
 
     state.bench.measure = measure
     state.add(Trial(context.baseline, compiled(1000.0, 0.1), "safe"), *known)
-    found = compile_once(state, context, build(context, "safe"), given)
+
+    def spaces(known: Context) -> dict[str, Space]:
+        return {level: build(known, level) for level in LEVELS}
+
+    state.spaces = spaces(context)
+    found = compile_once(state, context, spaces, given)
     assert len(state.history) == 1 + len(known) + len(trials)
     return found, trials, [event["stage"] for event in events]
 
@@ -80,7 +86,7 @@ def test_on_gpus_it_comes_by_default_and_the_run_grows_with_what_it_took() -> No
     assert trials == [(GPUS.baseline.but(compile="reduce-overhead"), 150.0)]
     assert "up to 150 s; the length of the run follows" in stages[-1]
     assert (found.compile_seconds, found.budget_seconds) == (20.0, 60 + 20 * 7)
-    assert build(found, "safe").values["compile"] == ("off", "reduce-overhead", "default", "max-autotune")
+    assert build(found, "safe").values["compile"] == ("off", "reduce-overhead", "default")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,7 @@ def test_on_cpus_it_comes_with_a_training_time_only() -> None:
     assert [settings.compile for settings, _ in trials] == ["default"]
     assert found.budget_seconds == 600.0
     plain = replace(CPUS, train_seconds=None)
-    assert compiled_once(plain, compiled(1100.0, 30.0))[0] is plain
+    assert not compiled_once(plain, compiled(1100.0, 30.0))[1]
 
 
 def test_a_run_that_goes_on_does_not_compile_again() -> None:
@@ -123,3 +129,15 @@ def test_a_run_that_goes_on_does_not_compile_again() -> None:
     found, trials, _ = compiled_once(GPUS, TimedOut(), None, known)
     assert not trials
     assert found.compile_seconds == 20.0
+
+
+def test_the_fastest_so_far_is_compiled_and_nothing_that_leaves_no_time_for_a_proof() -> None:
+    fast = GPUS.baseline.but(precision="bf16", optimizer_impl="fused")
+    known = Trial(fast, compiled(2000.0, 0.1), "amp")
+    assert compiled_once(GPUS, compiled(2500.0, 20.0), None, known)[1][0][0] == fast.but(compile="reduce-overhead")
+    found, trials, _ = compiled_once(GPUS, compiled(2500.0, 20.0), 5.0, known)
+    assert not trials
+    assert (
+        "before the model was compiled"
+        in {each.value: each.reason for each in build(found, "safe").left_out}["default"]
+    )

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -40,6 +41,20 @@ NO_TRITON = "Cannot find a working triton installation. Either the package is no
 NO_COMPILER = mock.Mock(side_effect=RuntimeError(NO_TRITON))
 
 
+def start_thread(name):
+    """A thread that Python's `threading` does not know."""
+
+    def wait():
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        ready.release()
+        lock.acquire()
+
+    (lock := _thread.allocate_lock()).acquire()
+    (ready := _thread.allocate_lock()).acquire()
+    _thread.start_new_thread(wait, ())
+    ready.acquire()
+
+
 class Driver:
     """CUDA in this process: which cards it sees, and what it holds of each."""
 
@@ -61,9 +76,8 @@ class Driver:
         self.allocated, self.reserved, self.peak, self.until = ([0] * len(self.cards) for _ in range(4))
         self.shared.join()
         torch.cuda.default_generators = tuple(torch._C.Generator() for _ in self.cards)
-        for _ in range(2 if "threads" not in WITHOUT else 0):  # Python's `threading` does not know them
-            (lock := _thread.allocate_lock()).acquire()
-            _thread.start_new_thread(lock.acquire, ())
+        for _ in range(2 if "threads" not in WITHOUT else 0):
+            start_thread("cuda-EvtHandlr")
 
     def after_fork(self) -> None:
         self.forked = self.cards is not None and "poison" not in WITHOUT
@@ -343,7 +357,7 @@ def install() -> None:
     cuda._exchange_device = cuda._maybe_exchange_device = driver.select
     cuda._cudart = SimpleNamespace(cudaMemGetInfo=lambda index: (driver.shared.left(driver.cards[index]), MEMORY))
     if "library" not in WITHOUT:
-        cuda._raw_device_count_nvml = lambda: len(fake_cards.BY_BUS)
+        cuda._raw_device_count_nvml = lambda: start_thread("cuda00001800007") or len(fake_cards.BY_BUS)
         cuda._raw_device_uuid_nvml = lambda: [card.uuid for card in fake_cards.BY_BUS]
     for name in ("set_autocast_enabled", "set_autocast_dtype"):
         own = getattr(torch, name)
