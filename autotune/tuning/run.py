@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
-STARTS, MOST_STARTS_SECONDS = 5, 180.0
-"""Without ``--budget``, a run of a script that cannot be forked where it trains takes longer by so many of its starts:
-the search has one, and the proof a few."""
+LIVE_SECONDS, STARTS, MOST_STARTS_SECONDS = 45.0, 5, 180.0
+"""Without ``--budget``, a run of a script that cannot be forked where it trains takes so much longer, as a trial takes 2
+to 3 s there, and longer by so many of its starts: the search has one, and the proof a few."""
 MOST_SECONDS_MORE = 30.0
 """A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
@@ -338,7 +338,7 @@ def _baseline(job: _Job, task: TaskFacts) -> None:
     found = known or state.measure(state.baseline, LOWEST).outcome
     outcome = of_own_settings(check_memory(found, state.baseline, *job.options.memory))
     state.bench.remember(outcome)
-    again = min(MOST_STARTS_SECONDS, STARTS * getattr(outcome, "start_seconds", 0.0))
+    again = LIVE_SECONDS + min(MOST_STARTS_SECONDS, STARTS * getattr(outcome, "start_seconds", 0.0))
     job.set_budget(job.options.seconds(outcome) + (again if state.bench.is_live and not job.options.budget else 0.0))
 
 
