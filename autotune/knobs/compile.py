@@ -61,7 +61,7 @@ def _why_not_compiled(context: Context) -> str | None:
         return "compiling takes up to a minute per trial; --train-time 10h allows it"
     if on_host and (training or 0.0) < COMPILE_PAYBACK_SECONDS:
         return "cannot pay back within --train-time"
-    if not on_host and (reason := lacking(context.inventory, TRITON_CAPABILITY)):
+    if not on_host and (reason := lacking(context.inventory, context.device, TRITON_CAPABILITY)):
         return f"Triton {reason}"
     least, allows = (COMPILE_BUDGET_SECONDS, "10m") if on_host else (FIRST_COMPILE_BUDGET_SECONDS, "3m")
     if budget < least:

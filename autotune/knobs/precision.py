@@ -42,12 +42,13 @@ def _why_not_faster(precision: str, inventory: Inventory, device: Device) -> str
         return WHY_NOT[precision] if device.on_host else f"nothing is known of it on {device.type}"
     if device.on_host:
         return None if native_bf16(inventory) else "this CPU has no bfloat16 instructions"
-    return lacking(inventory, LEAST_CAPABILITY[precision])
+    return lacking(inventory, device, LEAST_CAPABILITY[precision])
 
 
-def lacking(inventory: Inventory, least: tuple[int, int]) -> str | None:
-    """Return what the least able GPU lacks of the CUDA compute capability ``least``; None if nothing, or not known."""
-    own = min((gpu.capability for gpu in inventory.gpus), default=least)
+def lacking(inventory: Inventory, device: Device, least: tuple[int, int]) -> str | None:
+    """Return what ``device`` lacks of the CUDA compute capability ``least``, or the least able GPU if it is any of them;
+    None if nothing, or not known."""
+    own = min((gpu.capability for gpu in inventory.gpus if device.index in (None, gpu.index)), default=least)
     return None if own >= least else f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autotune.knobs.level import LEVELS
 from autotune.probes.cpu_time import MENTIONED, Load, Neighbour
+from autotune.probes.facts import Inventory
 from autotune.stats.decide import Answer, Reason
 
 REASONS = {
@@ -17,6 +18,7 @@ REASONS = {
 BUSY = "measured on a busy machine"
 DISTURBED = "Your settings ran {:.1f}x slower while other programs used the CPU. Only quiet rounds are counted."
 NOT_FORKED = "settings were changed inside one running training, which cannot be forked: {}"
+ON_GPU = "{} other process(es) were on GPU {} when the run began: the figures hold for that load"
 WIDE = 4
 """If the ends of an interval are this many times apart, its middle is not shown."""
 NAMED = 2
@@ -66,6 +68,12 @@ def load_note(load: Load, *, names: bool = False) -> str:
     if load.is_busy:
         return f"{BUSY}: {words}. Measure again when it is quiet"
     return f"{words} while this was measured: the figures hold for that load"
+
+
+def on_gpus(inventory: Inventory) -> list[str]:
+    """Return what others did on the GPUs before any trial; nothing if training runs on the host."""
+    crowded = [] if inventory.device.on_host else [gpu for gpu in inventory.gpus if gpu.foreign_processes]
+    return [ON_GPU.format(gpu.foreign_processes, gpu.index) for gpu in crowded]
 
 
 def batch_norm(own: int, others: Sequence[int]) -> str:

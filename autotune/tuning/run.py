@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
 LIVE_SECONDS, STARTS, MOST_STARTS_SECONDS = 45.0, 5, 180.0
-"""Without ``--budget``, a run of a script that cannot be forked where it trains takes so much longer, as a trial takes 2
-to 3 s there, and longer by so many of its starts: the search has one, and the proof a few."""
+"""Without ``--budget``, a run of a script that cannot be forked where it trains takes so much longer, for a trial takes
+2 to 3 s there, and longer by so many of its starts: the search has one, and the proof a few."""
 MOST_SECONDS_MORE = 30.0
 """A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
@@ -392,6 +392,7 @@ def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError 
     state.rounds, slower = undisturbed(state.rounds)
     no_fork = job.runner.no_fork_reason
     warnings = (
+        *notes.on_gpus(job.inventory),
         *([notes.DISTURBED.format(slower)] if slower else []),
         *comparison.notes(state.chosen.values()),
         *([notes.NOT_FORKED.format(no_fork)] if no_fork else []),

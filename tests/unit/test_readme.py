@@ -46,11 +46,11 @@ def test_autotune_is_found_after_the_first_command() -> None:
     assert README.index("git clone") < README.index("<!-- tune -->") < README.index("autotune tune")
 
 
-def test_the_first_screen_has_the_levels_and_what_never_ran() -> None:
+def test_the_first_screen_has_the_levels_and_what_gpus_have_run() -> None:
     screen = README.split("## ")[0]
     table = [line for line in screen.splitlines() if line.startswith("| `")]
     assert [line.split("`")[1] for line in table] == list(LEVELS)
-    assert "Nothing here has been run on a GPU" in screen
+    assert "One GPU has run this" in screen
 
 
 def test_every_direct_dependency_is_constrained() -> None:

@@ -48,6 +48,7 @@ LONG = context(inventory(), 64, train_seconds=36_000.0)
 TWO, ONE = context(inventory(), 64), context(inventory(1, 1), 64)
 BESIDE, GPU = replace(TWO, neighbours=0.9), replace(with_gpu((9, 0)), budget_seconds=180.0)
 SPINNING = replace(with_software(environment=(("GOMP_SPINCOUNT", "0"),)), neighbours=0.9)
+UNLIKE = context(replace(inventory(gpus=2), gpus=(gpu((7, 5)), replace(gpu((9, 0)), index=1))), 64)
 MODES = ("off", "reduce-overhead", "default", "max-autotune")
 LONG_COMPILE = "took 90 s, and search and proof with it do not fit into 180 s: --budget 10m"
 OFFERED = [
@@ -70,6 +71,8 @@ OFFERED = [
     ("precision", with_gpu((6, 1)), ("fp32",), {"fp16": "needs capability 7.0, the GPU has 6.1"}),
     ("precision", with_gpu((7, 5)), ("fp32", "fp16"), {}),
     ("precision", with_gpu((8, 0)), ("fp32", "tf32", "bf16", "fp16"), {}),
+    ("precision", UNLIKE, ("fp32", "fp16"), {"bf16": "needs capability 8.0, the GPU has 7.5"}),
+    ("precision", replace(UNLIKE, task=replace(UNLIKE.task, device="cuda:1")), ("fp32", "tf32", "bf16", "fp16"), {}),
     ("omp_wait_policy", TWO, ("default",), {"passive": "at least 0.3 CPUs (now: 0.0)"}),
     ("omp_wait_policy", BESIDE, ("default", "passive"), {}),
     ("omp_wait_policy", SPINNING, ("default",), {"passive": "GOMP_SPINCOUNT=0 is yours and stays"}),

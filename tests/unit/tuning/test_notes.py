@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.knobs.settings import Settings
@@ -10,6 +12,7 @@ from autotune.stats.decide import Answer, Reason
 from autotune.stats.proof import IDENTITY, Proof
 from autotune.tuning import notes
 from autotune.tuning.notes import BUSY
+from tests.doubles.simulation.simulator import inventory
 
 PYTHON = Neighbour(123, "python", 0, 0.91)
 MAKE = Neighbour(7, "make", 19, 0.3)
@@ -65,3 +68,10 @@ def test_every_reason_has_words_at_every_level_and_a_gain_has_none() -> None:
         for level in ("safe", "amp", "max"):
             note = notes.level_note(level, answer(reason, proof=IDENTITY, failure="x"))
             assert bool(note) == (reason is not Reason.NONE), reason
+
+
+def test_who_else_is_on_a_gpu_is_said() -> None:
+    two = inventory(gpus=2)
+    crowded = replace(two, gpus=(two.gpus[0], replace(two.gpus[1], foreign_processes=3)))
+    assert notes.on_gpus(two) == notes.on_gpus(inventory()) == []
+    assert [each.partition(" when")[0] for each in notes.on_gpus(crowded)] == ["3 other process(es) were on GPU 1"]
