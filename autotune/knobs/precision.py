@@ -46,8 +46,8 @@ def _why_not_faster(precision: str, inventory: Inventory, device: Device) -> str
 
 
 def lacking(inventory: Inventory, device: Device, least: tuple[int, int]) -> str | None:
-    """Return what ``device`` lacks of the CUDA compute capability ``least``, or the least able GPU if it is any of them;
-    None if nothing, or not known."""
+    """Return what ``device``, or the least able GPU if it is any, lacks of CUDA's compute capability ``least``; None if
+    nothing, or not known."""
     own = min((gpu.capability for gpu in inventory.gpus if device.index in (None, gpu.index)), default=least)
     return None if own >= least else f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
 
