@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SEVERAL = 1.3
 """Threads that read samples, on average, from which libraries use more than one: a worker also has one that sends."""
-PYTORCHS = re.compile(r"/torch(\.libs)?/")
-"""Libraries that only PyTorch uses: its threads are another knob."""
+PYTORCHS = re.compile(r"/(site|dist)-packages/torch(\.libs)?/")
+"""Libraries that only PyTorch uses: its threads are another knob. An environment may be called torch, too."""
 VARIABLES = {
     "openblas": ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"),
     "mkl": ("MKL_NUM_THREADS", "OMP_NUM_THREADS"),

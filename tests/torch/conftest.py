@@ -88,7 +88,15 @@ def _loader_workers_are_forked() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_gpu() -> Iterator[None]:
+    """The machines of these tests have none."""
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(_no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has a quick compiler, which has compiled nothing yet."""
     DataLoader([0]).__reduce_ex__(2)  # Python remembers what to copy in the class
     before = process_state()

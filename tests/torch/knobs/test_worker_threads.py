@@ -50,6 +50,18 @@ def test_workers_have_one_thread(value: str, own: int, found: int) -> None:
     assert set(threads()) == {3}, "this process keeps its own"
 
 
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/opt/torch/.venv/lib/python3.12/site-packages/numpy.libs/libscipy_openblas64_.so", False),
+        ("/opt/torch/.venv/lib/python3.12/site-packages/torch/lib/libgomp.so.1", True),
+        ("/usr/lib/python3/dist-packages/torch.libs/libgomp.so.1", True),
+    ],
+)
+def test_which_libraries_are_pytorchs(path: str, own: bool) -> None:
+    assert bool(PYTORCHS.search(path)) == own
+
+
 def test_another_module_of_that_name_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "threadpoolctl", SimpleNamespace())  # type: ignore[arg-type]
     loader = DataLoader([0, 1], num_workers=1)
