@@ -7,9 +7,14 @@ needs a row only if it has figures of its own.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+
+FORK_SECONDS = 30
+"""A fork that starts a device ends by then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +67,9 @@ class Device:
         """Return True if this process may have started it, so that forks of it cannot use it any more."""
         return bool(self._ask("is_initialized", otherwise=self.is_available))
 
-    def was_asked(self) -> bool:
-        """Return True if this process has asked its driver, such as for the number of cards if NVML is not there: forks
-        cannot use it then, either, also without a context. It forks this process, which has one thread only."""
+    def fails_in_forks(self) -> bool:
+        """Return True if forks of this process cannot start it, also without a context: its driver was asked, such as
+        for the number of cards if NVML is not there. A fork tries; this process has one thread only."""
         return False
 
     def select(self) -> None:
@@ -129,11 +134,22 @@ class _Cuda(Device):
 
         return torch.cuda.device_count()
 
-    def was_asked(self) -> bool:
+    def fails_in_forks(self) -> bool:
         import torch
 
-        asked = built().type == self.type and _in_fork(torch.cuda._is_in_bad_fork)
-        return asked and self.count() > 0  # to count is to ask
+        def fails() -> bool:
+            return torch.cuda._is_in_bad_fork() or (self.count() > 0 and not self._starts())
+
+        return built().type == self.type and _in_fork(fails) and self.count() > 0  # to count is to ask
+
+    def _starts(self) -> bool:
+        import torch
+
+        try:
+            torch.zeros(1, device=self.type).item()
+        except RuntimeError:
+            return False
+        return True
 
 
 CPU = _Cpu(
@@ -170,11 +186,16 @@ def built() -> Device:
     return CPU if own is None else of(own.type)
 
 
-def _in_fork(condition: Callable[[], object]) -> bool:
-    """Return True if ``condition`` holds in a fork of this process."""
+def _in_fork(condition: Callable[[], bool]) -> bool:
+    """Return True if ``condition`` holds in a fork of this process, or if that does not end well."""
     child = os.fork()
     if child == 0:
-        os._exit(bool(condition()))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(FORK_SECONDS)
+        try:
+            os._exit(condition())
+        finally:
+            os._exit(1)
     return os.waitpid(child, 0)[1] != 0
 
 

@@ -347,8 +347,8 @@ def why_not_fork(place: str = "") -> str | None:
         return "the task imports mpi4py, which has started MPI"
     if children := active_children():  # loader workers answer one process only
         return f"the script runs {len(children)} process(es) of its own by then"
-    if device.was_asked():
-        return f"the {device.type.upper()} driver was asked before training{place}: NVML is not there"
+    if device.fails_in_forks():
+        return f"a fork cannot start {device.type.upper()}: its driver may have been asked before training{place}"
     return _shared_memory()
 
 
