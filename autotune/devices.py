@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-
 FORK_SECONDS = 30
 """A fork that starts a device ends by then."""
 
