@@ -181,6 +181,7 @@ def diagnose(
     """Show why a training step is slow: each part is measured."""
     started = time.monotonic()
     limit = seconds(budget, "--budget")
+    check_budget(limit)
     recognised = line.target(target, context.args, module=module, network=allow_network)
     from autotune.inspect.diagnose import diagnose
     from autotune.report import diagnosis as words
@@ -208,7 +209,7 @@ def doctor(as_json: JsonOption = False) -> None:
     from autotune.report import diagnosis as words
 
     found = examine()
-    answer(words.doctor(found), [vars(each) for each in found], as_json=as_json)
+    answer(words.doctor(found), {"findings": [vars(each) for each in found]}, as_json=as_json)
     raise typer.Exit(6 if found else 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from autotune.profiles import file, places, registry
 from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.format import Profile
 from autotune.profiles.match import APPLIED, Here, Match
+from autotune.trial.target import started_script
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
@@ -140,7 +140,7 @@ def match(
     if target and target.endswith((".yaml", ".yml")):
         found = registry.Lookup(registry.of_file(target, Here.on(machine)))
     else:
-        script = Path(os.path.realpath(target)) if target and target.endswith(".py") else None
+        script = started_script(target, ()).path if target and target.endswith(".py") else None
         names = project.names_of(script) if script else filter(None, [target])
         found = registry.search(Here.on(machine, *names), script=script)
     best, notes = found.best, list(found.notes)

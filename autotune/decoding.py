@@ -71,7 +71,7 @@ OMITTED = "omitted"
 
 def span(least: float, most: float) -> Limit:
     """Return the limit of numbers between two ends."""
-    return Limit(lambda value: least <= value <= most, f"between {least:g} and {most:g}")
+    return Limit(lambda value: least <= value <= most, f"between {least} and {most}")
 
 
 def pattern(text: str, wanted: str) -> Limit:

@@ -98,7 +98,7 @@ def stated(script: Path | None = None) -> tuple[Path, dict[str, Any]]:
             found = _table(path) if stat.S_ISREG(path.stat().st_mode) else {}  # no pipe, no device
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
         if found:
             return path, found
@@ -113,7 +113,8 @@ def _table(path: Path) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    found = tomllib.loads(text.decode("utf-8-sig")).get("tool", {}).get(TABLE, {})
+    tools = tomllib.loads(text.decode("utf-8-sig")).get("tool", {})
+    found = tools.get(TABLE, {}) if isinstance(tools, dict) else tools
     if not isinstance(found, dict):
         raise ValueError("it is no table")
     return found

@@ -185,7 +185,7 @@ def _config(named: str | None, *, needed: bool) -> dict[str, str]:
     try:
         said = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(said, dict):
         raise UsageError(f"{path}: cannot be read: it holds no keys")
     kind = said.get("distributed_type", "NO")

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 NOT_COMPARED = ("written", "evidence", "compared", "low", "high", "confidence", "rounds", "note", "verdict")
 """Groups and keys of a profile that `diff` leaves out."""
-CHECKED = {
-    "holds": "holds",
-    "fails": "does NOT hold here: tune again",
-    "open": "inconclusive: give a longer --budget",
-}
+CHECKED = {"holds": "holds", "fails": "does NOT hold here: tune again", "open": "inconclusive: give a longer --budget"}
 """By the value of `autotune.tuning.check.Claim`."""
 
 

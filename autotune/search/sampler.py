@@ -21,7 +21,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autotune.errors import UsageError, UserCodeError
+from autotune.errors import UsageError, UserCodeError, did_you_mean
 from autotune.knobs.settings import BY_NAME, KNOBS, Settings
 from autotune.knobs.space import GLOBAL_BATCH, Space
 from autotune.search.history import INFEASIBLE, Trial
@@ -205,7 +205,7 @@ def searches_of(wanted: str | NewSampler | None, seed: int) -> Callable[..., Lev
     Raises:
         UsageError: there is no such sampler.
     """
-    make = _loaded(wanted) if isinstance(wanted, str) else wanted
+    make = loaded(wanted) if isinstance(wanted, str) else wanted
     seeded = make is not None and "seed" in inspect.signature(make).parameters
     seeds = itertools.count(seed)
 
@@ -217,8 +217,8 @@ def searches_of(wanted: str | NewSampler | None, seed: int) -> Callable[..., Lev
     return begin
 
 
-def _loaded(name: str) -> NewSampler:
-    """Find a sampler by its name; modules in the working folder count."""
+def loaded(name: str) -> NewSampler:
+    """Return the sampler of this name; modules in the working folder count. Raise `UsageError` if there is none."""
     if name in NAMED:
         return NAMED[name]
     module, _, attribute = name.partition(":")
@@ -226,8 +226,9 @@ def _loaded(name: str) -> NewSampler:
     try:
         found = getattr(importlib.import_module(module), attribute)
         inspect.signature(found).bind()  # nobody gives it arguments
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UsageError(f"--sampler {name}: {error}. Write {', '.join(NAMED)} or module:Class") from error
+    except Exception as error:  # whatever the user's module raises
+        advice = did_you_mean(name, NAMED)
+        raise UsageError(f"--sampler {name}: {error}. Write {', '.join(NAMED)} or module:Class{advice}") from error
     if not (isinstance(found, type) and issubclass(found, BaseSampler)):
         raise UsageError(f"--sampler {name}: is no class of Optuna's BaseSampler")
     return found

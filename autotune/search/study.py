@@ -92,8 +92,8 @@ def study_of(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
         study = Study(storage, name) if not known or name in known else None
     except Exception as error:
         raise UsageError(
-            f"{journal}: the journal cannot be used ({type(error).__name__}: {error}). Run without --resume, which"
-            " starts a new one, or move it away."
+            f"{journal}: the journal cannot be used ({getattr(error, 'strerror', None) or error}). Move it away, or"
+            " make room; XDG_CACHE_HOME names another folder for caches"
         ) from error
     if study is None:
         raise UsageError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import shlex
 import symtable
 import sys
 from collections.abc import Mapping, Sequence
@@ -160,18 +162,14 @@ def parse(path: Path) -> tuple[ast.Module, set[str]]:
     if not path.is_file():
         raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
     _check_suffix(path)
-    no_source = f"{path}: not a Python source file. Give a training script, or a task file such as model.py."
     try:
         source = path.read_bytes()
         tree = ast.parse(source, filename=str(path))
         symbols = symtable.symtable(decode_source(source), str(path), "exec").get_symbols()
         return tree, {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
-    except SyntaxError as error:
-        if error.lineno is None:
-            raise UsageError(no_source) from error
-        raise UsageError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from error
-    except ValueError as error:
-        raise UsageError(no_source) from error
+    except (SyntaxError, ValueError) as error:
+        where = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise UsageError(f"{path}{where}: not valid Python: {getattr(error, 'msg', error)}") from error
 
 
 def _accepts(function: ast.FunctionDef, count: int) -> bool:
@@ -238,7 +236,8 @@ class Script:
     @property
     def words(self) -> tuple[str, ...]:
         """Return what follows ``python`` to start it: the file, or ``-m`` and the module, then its arguments."""
-        return (*(("-m", self.module) if self.module else (self.written,)), *self.arguments)
+        file = f"./{self.written}" if self.written.startswith("-") else self.written  # no option of Python's
+        return (*(("-m", self.module) if self.module else (file,)), *self.arguments)
 
     @property
     def hides_us(self) -> str | None:
@@ -289,6 +288,8 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
     if not Path(written).exists():
         raise UsageError(f"{written}: no such script. {STARTED}")
     _check_suffix(Path(written))
+    if not os.access(written, os.R_OK):
+        raise UsageError(f"{written}: cannot be read (Permission denied)")
     if Path(written).is_dir() and not Path(written, "__main__.py").is_file():
         raise UsageError(f"{written}: is a folder without a __main__.py. Name the script in it")
     return Script(Path(written).resolve(), tuple(arguments), written)
@@ -296,9 +297,9 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
 
 def _check_suffix(path: Path) -> None:
     """Raise `UsageError` for a notebook or a profile."""
-    kinds = {".ipynb": "a notebook: jupyter nbconvert --to script", ".yaml": "no script: name a profile with --profile"}
+    kinds = {".ipynb": "a notebook: jupyter nbconvert --to script", ".yaml": "a profile: autotune run --profile"}
     if path.suffix in kinds:
-        raise UsageError(f"{path}: is {kinds[path.suffix]}")
+        raise UsageError(f"{path}: is {kinds[path.suffix]} {shlex.quote(str(path))}")
 
 
 def is_script(path: Path) -> bool:

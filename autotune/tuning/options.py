@@ -27,8 +27,6 @@ BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0), (math.inf, 150.0))
 UNKNOWN_STEP_BUDGET = 90.0
 TRAINING_SHARE, MAX_TRAINING_BUDGET = 0.02, 2 * COMPILE_BUDGET_SECONDS
 """Share of the announced training time that tuning may take, and the most seconds it may add up to."""
-SAMPLERS = ("tpe", "random")
-"""Optuna's own that have a name here."""
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
     "processes": ("threads", "backend", "batch_size"),
@@ -93,9 +91,10 @@ class Options:
         for option, most in zip(("--max-memory", "--max-gpu-memory"), self.memory, strict=True):
             if most is not None and not most > 0:
                 raise UsageError(f"{option} {most}: must be a positive number of bytes")
-        if isinstance(self.sampler, str) and self.sampler not in SAMPLERS and ":" not in self.sampler:
-            advice = did_you_mean(self.sampler, SAMPLERS)
-            raise UsageError(f"--sampler {self.sampler}: write {', '.join(SAMPLERS)} or module:Class{advice}")
+        if isinstance(self.sampler, str):
+            from autotune.search.sampler import loaded  # imports Optuna
+
+            loaded(self.sampler)
         if self.name is not None and self.name != project.safe_name(self.name):
             raise UsageError(f"--name {self.name!r}: use letters, digits, '-', '_' and inner dots, 100 bytes at most")
         check_names(self.only, "--only")

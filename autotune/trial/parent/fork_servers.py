@@ -257,7 +257,10 @@ class ForkServerProcess:
             return NotInTime(f"{task}: {words}")
         if timed_out and not in_budget:
             return NothingUsable(NOT_LOADED.format(task))
-        how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
+        end = (
+            f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+        )
+        how = f"no end within {seconds:.0f} s" if timed_out else f"the process {end}"
         return UserCodeError(f"{task}: {how} while it was imported and its dataset built", self.tail())
 
     def _failed(self, error: TrialReport) -> UserCodeError:

@@ -47,9 +47,10 @@ def test_whatever_the_step_does_costs_only_what_it_would_tell(
     ("source", "seconds", "error", "words"),
     [
         ("import ctypes; ctypes.string_at(0)", 300.0, UserCodeError, "its process was killed by SIGSEGV"),
+        ("import os; os.kill(os.getppid(), 9)", 300.0, UserCodeError, "was killed by signal 9 .Killed. while it"),
         ("import signal; signal.pause()", 0.5, NothingUsable, "the budget ended before it was imported"),
     ],
-    ids=["it crashes", "the budget ends"],
+    ids=["it crashes", "the server is killed", "the budget ends"],
 )
 def test_an_import_that_does_not_end_well_is_an_error(
     tmp_path: Path, source: str, seconds: float, error: type[AutotuneError], words: str

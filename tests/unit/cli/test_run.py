@@ -97,11 +97,15 @@ def test_without_a_profile_that_fits_the_script_starts_as_it_is(
         (["torchrun", "--nproc-per-node=two", "train.py"], "torchrun --nproc-per-node two: give a number"),
         (["--name", "model", "--nproc", "99", "train.py"], "at most 8 processes (8 online CPUs)"),
         (["gone.py"], "gone.py: no such script. Give a script, or a line of python,"),
-        (["own.ipynb"], "own.ipynb: is a notebook"),
+        (["secret.py"], "secret.py: cannot be read (Permission denied)"),
+        (["accelerate", "launch", "--config-file", "gone", "train.py"], "gone: cannot be read: No such file or dir"),
     ],
 )
-def test_what_the_user_names_must_be_there(say: Say, elsewhere: Path, words: list[str], why: str) -> None:
-    (elsewhere / "own.ipynb").write_text("{}")
+def test_what_the_user_names_must_be_there(
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
+) -> None:
+    (elsewhere / "secret.py").touch()
+    monkeypatch.setattr(os, "access", lambda path, _: str(path) != "secret.py")  # root may read all
     said = say("run", "--dry-run", *words)
     assert (said.code, said.out, why in said.err) == (2, "", True)
 
@@ -164,6 +168,13 @@ def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monk
     said = dry(Settings(threads=2, batch_size=64, binding="cores"))
     assert "OMP_NUM_THREADS=8 is kept; the profile would use 2 threads" in said.err
     assert "AUTOTUNE_BINDING='0-7 0-7/0-7' " in said.out
+
+
+def test_a_script_whose_name_begins_with_a_dash_is_no_option(say: Say, script: Path) -> None:
+    script.rename("-train.py")
+    said = say("run", "--dry-run", "--", "-train.py")
+    assert said.out == f"{sys.executable} ./-train.py\n"
+    assert "autotune tune ./-train.py" in said.err
 
 
 def test_starts_exactly_what_a_dry_run_prints(

@@ -113,7 +113,7 @@ class TestFile:
 
     def test_a_folder_in_its_place_is_said(self, tmp_path: Path) -> None:
         journal_of(tmp_path / "out.yaml").mkdir(parents=True)
-        with pytest.raises(UsageError, match="the journal cannot be used"):
+        with pytest.raises(UsageError, match=r"cannot be used \(Is a directory\)\. Move it away, or make room"):
             study_of(tmp_path / "out.yaml", ["one"], resume=False)
 
 
