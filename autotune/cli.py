@@ -45,6 +45,7 @@ from autotune.launch import line
 from autotune.launch.command import slurm_tasks
 from autotune.launch.prepare import StartOptions, prepare
 from autotune.probes import inventory
+from autotune.profiles import places
 from autotune.profiles.file import to_data
 from autotune.profiles.format import machine_type
 from autotune.trial.target import Script, Target, write_task
@@ -149,7 +150,7 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
 
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if report is not None:
-        cli_profiles.check_report(report)
+        places.checked_place(report, "report")
         if options.profile is not None and os.path.realpath(report) == os.path.realpath(options.profile):
             raise UsageError(f"--report {report}: is the profile's file too. Name another")
     from autotune.report import result as words

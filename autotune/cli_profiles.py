@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,9 +21,6 @@ from autotune.profiles.match import APPLIED, Here, Match
 from autotune.trial.target import started_script
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
-
-REPORT = re.compile(rb"\A\s*<")
-"""The start of every report."""
 
 
 def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
@@ -69,11 +65,6 @@ def report(
     print(write_report(registry.read(profile), Path(profile), out))
 
 
-def check_report(out: Path) -> None:
-    """Raise `UsageError` if ``out`` cannot be written: before a run, not after it."""
-    places.checked_place(out, "report", REPORT)
-
-
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
     """Write the report of ``profile``, which is in the file ``path``, to ``out``. Returns a sentence for people.
 
@@ -82,7 +73,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
     from autotune.report.page import html
     from autotune.search.study import journal_of, read_history  # imports optuna
 
-    check_report(out)
+    places.checked_place(out, "report")
     journal = journal_of(path)
     try:
         history = read_history(journal)

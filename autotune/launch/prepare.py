@@ -100,6 +100,8 @@ def prepare(script: Script, options: StartOptions) -> Launch:
         raise
     except Exception as error:  # whatever is wrong with a profile or a probe, the script trains
         reason = " ".join(str(error).split()) or type(error).__name__
+    if options.processes is not None:
+        reason += f"; --nproc {options.processes} takes a profile, too"
     if options.required:
         raise NothingUsable(reason)
     return _as_it_is(script, reason)

@@ -23,8 +23,8 @@ FOLDER = "profiles"
 START = 4096
 PARTIAL = ".partial.yaml"
 """The end of the name of an interrupted run's profile."""
-SCHEMA_LINE = re.compile(rb"^schema: autotune\.profile", re.MULTILINE)
-"""Every profile has it behind its header."""
+MARKS = {"profile": re.compile(rb"^schema: autotune\.profile", re.MULTILINE), "report": re.compile(rb"\A\s*<")}
+"""What every file of ours has: a profile behind its header, a report at its start."""
 ADVICE = "Choose another place: --profile OUT.yaml"
 
 Place = Path | str
@@ -130,20 +130,21 @@ def _absolute(folder: Callable[..., str]) -> Path | None:
 # Where a run may write ------------------------------------------------------------------------------------------------
 
 
-def checked_place(path: Path, kind: str = "profile", mark: re.Pattern[bytes] = SCHEMA_LINE) -> Path:
+def checked_place(path: Path, kind: str = "profile") -> Path:
     """Return ``path``: a run finds out before it begins that it cannot write its file. Nothing is made yet.
-    Raise `UsageError` if it cannot, or if the first `START` bytes there have no ``mark`` of a ``kind`` of ours."""
+    Raise `UsageError` if it cannot, or if the first `START` bytes there have no mark of a ``kind`` of ours."""
     try:
         if path.is_dir():
             raise UsageError(f"{path}: is a folder. Name the {kind}'s file in it")
         if re.match(r"\w+:/", str(path)):
-            raise UsageError(f"{path}: is a URL. Name a file: `autotune profiles push` copies a profile to a registry")
+            url = str(path).replace(":/", "://", 1)  # as it was written: a path has no two slashes
+            raise UsageError(f"{url}: is a URL. Name a file: `autotune profiles push` copies a profile to a registry")
         check_replaceable(path)
         _check_folder(path.parent)
         start = read_plain(path, START) if path.is_file() else b""
     except OSError as error:
         raise UsageError(f"{path}: a {kind} cannot be written there ({reason_of(error)}). Name another file") from error
-    if start.strip() and not mark.search(start):
+    if start.strip() and not MARKS[kind].search(start):
         raise UsageError(f"{path}: is no {kind}, and is not replaced. Name another file")
     return path
 

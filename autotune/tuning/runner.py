@@ -88,7 +88,7 @@ def start_environment(inventory: Inventory, paths: StudyPaths, settings: Setting
 def check_not_a_rank() -> None:
     """Raise `UsageError` in a rank of a distributed job: a run is started once (huggingface/transformers#18609)."""
     if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
-        raise UsageError("this is a rank of a distributed job (RANK is set). Start autotune once, without its launcher")
+        raise UsageError("a rank of a distributed job (RANK or WORLD_SIZE): start autotune without its launcher")
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ def test_tune_refuses_to_start_as_a_rank(
     (elsewhere / "model.py").write_text(NEW_TASK)
     said = say("tune", "model.py")
     assert (said.code, (elsewhere / "profiles").exists()) == (2, False)
-    assert all(words in said.err for words in ("a rank of a distributed job", "without its launcher"))
+    assert all(words in said.err for words in ("job (RANK or WORLD_SIZE)", "without its launcher"))
 
 
 # Around the run itself, which a stub stands for ----------------------------------------------------------------------

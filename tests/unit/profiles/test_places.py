@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune import project
-from autotune.cli_profiles import check_report
 from autotune.errors import UsageError
 from autotune.profiles import places
 from autotune.profiles.places import VARIABLE
@@ -206,10 +204,10 @@ def test_a_file_that_is_no_profile_is_not_replaced(tmp_path: Path) -> None:
     assert places.checked_place(tmp_path / "old.yaml") == tmp_path / "old.yaml"
 
 
-@pytest.mark.parametrize("check", [places.checked_place, check_report])
-def test_of_a_large_file_only_the_start_is_read(check: Callable[[Path], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", places.MARKS)
+def test_of_a_large_file_only_the_start_is_read(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text("numbers")
     os.truncate(path, 2**40)  # takes no space on the disk, but more than the memory
     with pytest.raises(UsageError, match="and is not replaced"):
-        check(path)
+        places.checked_place(path, kind)
