@@ -44,9 +44,13 @@ STREAMS = 2
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
 CHANGED = "the script changes its data set in the middle of a pass, which workers would not see"
+UNSEEN = "the script changes its stream in the middle of a pass: that pass was read without the change"
 UNSTARTED = "no process could be started ({})"
-MOST_HELD, MOST_OF_EACH = 32, 8
-"""Objects that a data set holds, and of these in each, from which on no more are looked at for each batch."""
+MOST_HELD, MOST_OF_EACH = 48, 8
+"""Objects that a data set holds, and what is held in each list or other object of it, from which on no more are looked
+at for each batch."""
+SCRIPTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Sent to a whole group of processes, as by ``timeout`` and Slurm: the training process alone answers."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
 CONNECTED = "the script holds an open {}, which workers would share"
@@ -114,7 +118,7 @@ class Start:
     """The first that a worker does, in the place of the ``users`` ``worker_init_fn``, which follows.
 
     Attributes:
-        users: the loader's own function.
+        users: the loader's own function; only what tuning adds if the user has no workers, for whom it never runs.
         alone: the user has no workers: what this one cannot do is done in the training process.
         files: that are open before the worker is forked; other ways to start inherit none.
     """
@@ -131,7 +135,8 @@ class Start:
             if _is_of(fd, status):
                 _open_again(fd, position)
         if self.alone:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process alone is interrupted
+            for number in SCRIPTS_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
             ForkingPickler.register(torch.UntypedStorage, sent)
             replace(_utils.fetch._MapDatasetFetcher, "fetch", guarded)
             replace(_utils.fetch._IterableDatasetFetcher, "fetch", passed_on)
@@ -257,6 +262,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             self._source.set_state(left[0][1])
         if self._owner == os.getpid():
             super()._shutdown_workers()
+            for worker in self._workers:  # one that hangs does not answer SIGTERM
+                if worker.is_alive():
+                    worker.kill()
 
     def _try_get_data(self, timeout: float = CHECKED_EVERY) -> Any:
         found, data = super()._try_get_data(timeout)  # type: ignore[no-untyped-call]
@@ -288,14 +296,17 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
-        held = _held(self._dataset)
+        held = self._held_now()
         if _same(self._held, held):
             return
         if self.goes_on:
             self._read_on(CHANGED)
         else:
             self._held = held
-            self.refuse(CHANGED)
+            self.refuse(UNSEEN)
+
+    def _held_now(self) -> list[tuple[Any, Any]]:
+        return _held([self._dataset, self._collate_fn, getattr(self._collate_fn, "__self__", None)])
 
     def _read_on(self, reason: str) -> None:
         """Read the rest without workers, for that ``reason``."""
@@ -305,7 +316,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _begin(self) -> None:
         """Let the workers begin to read."""
-        self._held = _held(self._dataset)
+        self._held = self._held_now()
         if self.may_start is not None:
             self._alone = not self.may_start()
             if self._alone:
@@ -341,16 +352,16 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return data.read(self) if isinstance(data, Left) else data
 
 
-def _held(dataset: Any) -> list[tuple[Any, Any]]:
-    """Return what a data set holds, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
+def _held(roots: list[Any]) -> list[tuple[Any, Any]]:
+    """Return what the ``roots`` hold, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
     found: list[tuple[Any, Any]] = []
-    left = [dataset]
-    for each in left:
+    left = [*roots]
+    for number, each in enumerate(left):
         plain = type(each) in (list, tuple, dict, set, deque)  # others may do more when they are asked
         found.append((each, len(each) if plain else _version(each)))
         if len(left) < MOST_HELD:
             held = each if plain and type(each) is not dict else (each if plain else _attributes(each)).values()
-            left += itertools.islice(held, MOST_OF_EACH)
+            left += itertools.islice(held, MOST_HELD if number < len(roots) else MOST_OF_EACH)
     return found
 
 
@@ -410,7 +421,11 @@ class Workers(Change):
         restore.callback(served(loader, **{ITERATOR: self._iterator}).undo)
         if attributes.get(NUM_WORKERS, 0) > self._users:
             restore.callback(raise_limit())
-        super().__init__(restore.close, lambda: self._why_not)
+        super().__init__(restore.close)
+
+    def why_not(self) -> str | None:
+        """Return why workers that were to start could not; None if they could."""
+        return self._why_not
 
     def _iterator(self) -> Any:
         """Begin to iterate."""
@@ -422,7 +437,8 @@ class Workers(Change):
             return EarlyIterator(ready)
         if ready.num_workers <= self._users:
             return way(ready)
-        start = own["worker_init_fn"] = Start(ready.worker_init_fn, self._users == 0)
+        first = ready.worker_init_fn if self._users else self.attributes.get("worker_init_fn")
+        start = own["worker_init_fn"] = Start(first, self._users == 0)
         stream = isinstance(loader.dataset, IterableDataset)  # it is iterated at once, as without workers
         late = self._users == 0 and not stream and not ready.pin_memory
         if not late and not self._may_start(start):

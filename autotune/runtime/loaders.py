@@ -58,7 +58,8 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
 
 def asked_of(loader: DataLoader[Any], settings: Settings, training: Training) -> dict[str, dict[str, Any]]:
     """Return the attributes that ``settings`` ask of ``loader``, by the knobs that differ from what it has."""
-    own, ready, found = vars(loader), copied(loader), dict[str, dict[str, Any]]()
+    own, found = vars(loader), dict[str, dict[str, Any]]()
+    ready = copied(loader, worker_init_fn=loader.worker_init_fn if loader.num_workers else None)
     for knob in KNOBS:
         asked = {} if knob.on_loader is None else knob.on_loader(settings, ready, training)
         if any(name not in own or own[name] != value for name, value in asked.items()):

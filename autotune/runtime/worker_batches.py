@@ -30,6 +30,7 @@ SHARED_MEMORY = "/dev/shm"
 BY_VALUE = 2**16
 """Bytes of a tensor that is sent as it is; a larger one is sent in shared memory, and takes a descriptor while it
 lives."""
+OS_FIELDS = ("errno", "strerror", "filename", "filename2")
 MOST_MAPPED = 2**16
 """Pieces of shared memory that a process may hold, whatever its limit of descriptors (``vm.max_map_count``)."""
 
@@ -65,7 +66,9 @@ class Raised:
         self._kind = kind if _survives(kind) else None
         self._place, self._name = id(kind), kind.__qualname__
         self._arguments = tuple(each if _survives(each) else repr(each) for each in error.args)
-        self._state = {name: value for name, value in vars(error).items() if _survives(value)}
+        fields = {name: getattr(error, name) for name in OS_FIELDS} if isinstance(error, OSError) else {}
+        own = vars(error) | {name: value for name, value in fields.items() if value is not None}
+        self._state = {name: value for name, value in own.items() if _survives(value)}
         self._trace = "".join(traceback.format_exception(kind, error, error.__traceback__, chain=False))
         self._cause = None if cause is None or cause is error else Raised(cause)
 
@@ -80,7 +83,9 @@ class Raised:
                 return RuntimeError(self._trace)
             made = kind.__new__(kind, *self._arguments)
             made.args = self._arguments
-            vars(made).update(self._state)
+            for name, value in self._state.items():
+                with suppress(Exception):  # a class may refuse
+                    setattr(made, name, value)
         if self._cause is not None:
             made.__cause__ = self._cause.error()
         if hasattr(made, "add_note"):  # since Python 3.11
@@ -89,10 +94,13 @@ class Raised:
 
 
 def _content(value: Any) -> bytes | None:
-    """Return ``value`` as it is sent; None if it cannot be, or is of another class when it comes."""
+    """Return ``value`` as it is sent; None if it cannot be, or is something else when it comes: an exception is made
+    again from its arguments, which its class may change once more."""
     try:
         content = bytes(ForkingPickler.dumps(value))
-        return content if type(pickle.loads(content)) is type(value) else None
+        again = pickle.loads(content)
+        is_same = type(again) is type(value) and (not isinstance(value, BaseException) or str(again) == str(value))
+        return content if is_same else None
     except Exception:
         return None
 
@@ -132,11 +140,11 @@ def guarded(original: Method) -> Method:
 
 
 def passed_on(original: Method) -> Method:
-    """Send what a stream raises."""
+    """Send what a stream raises; also that a batch cannot be sent, which would be lost."""
 
     def fetch(fetcher: Any, indices: Any) -> Any:
         try:
-            return original(fetcher, indices)
+            return _Pickled(original(fetcher, indices))
         except StopIteration:
             raise
         except BaseException as error:

@@ -9,6 +9,7 @@ optimizer's first step: by then both exist, and nothing that compilers look at h
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import json
 import logging
@@ -26,7 +27,7 @@ from autotune.knobs.change import Change, Refused, replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
-from autotune.runtime.ending import StepRate
+from autotune.runtime.ending import StepRate, say
 
 if TYPE_CHECKING:
     from torch import nn
@@ -203,13 +204,21 @@ class Applied:
             self._hook = register_optimizer_step_pre_hook(self.before_step)
         if self._rate is not None and not by_batch:
             self._undo.append(register_optimizer_step_post_hook(self._rate.count).remove)
-        if not self._strict and is_first(os.environ):
-            atexit.register(self._say_at_the_end)
+        if not self._strict:
+            atexit.register(self._at_the_end)
 
-    def _say_at_the_end(self) -> None:
-        """Say in one line how fast the script was, if it was asked, or that it has not trained."""
-        if getattr(sys, "last_value", None) is not None or self._is_over or os.getpid() != self._process:
+    def _at_the_end(self) -> None:
+        """Leave PyTorch's classes, which outlive the script: what they hold of it would never be closed or flushed."""
+        if os.getpid() != self._process:
             return
+        if is_first(os.environ) and getattr(sys, "last_value", None) is None and not self._is_over:
+            self._say()
+        say()
+        with contextlib.suppress(Exception):
+            self.remove()
+
+    def _say(self) -> None:
+        """Say in one line how fast the script was, if it was asked, or that it has not trained."""
         if (self._undo or self._hook) and not (
             self._loaders.count + self._optimizers.count or (self._rate and self._rate.steps)
         ):

@@ -89,7 +89,7 @@ class Recording:
         random: digest of the random numbers' states when the last batch came, by source.
         order: digests of what samplers hold and of their random numbers, after the first batches and at the end.
         dataset: digest of what the data set holds at the end.
-        again: digests of the first batch of a new pass over a stream, and of one after its end.
+        again: digests of the first batch of a new pass, and of one after the end of a stream.
         rereads: False if the first batch, read again at the end, is another one, or reading the last sample changes
             what the data set holds.
         does: what reading samples does to this process beside reading.
@@ -139,6 +139,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         self._stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         self._stack.callback(replace(_utils.fetch._MapDatasetFetcher, "fetch", self._fetching))
+        self._stack.callback(replace(_utils.fetch._IterableDatasetFetcher, "fetch", self._streaming))
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -166,18 +167,24 @@ class Recorder:
             state = random_state.read()
             _seed(zlib.crc32(repr(indices).encode()))
             begun = random_state.read()
-            with contextlib.ExitStack() as stack:
-                for owner, name, what in NOTED:
-                    stack.callback(replace(owner, name, partial(self._noting, what)))
-                stack.enter_context(self._beside(fetcher))
-                try:
+            try:
+                with self._beside(fetcher):
                     samples = original(fetcher, indices)
-                finally:
-                    self.found.draws |= random_state.read() != begun
-                    random_state.write(state)
+            finally:
+                self.found.draws |= random_state.read() != begun
+                random_state.write(state)
             if self._first is None:
                 self._first = fetcher, indices, digest(samples)
             return samples
+
+        return fetch
+
+    def _streaming(self, original: Method) -> Method:
+        """Look at what reading a stream does beside; its random numbers are its own."""
+
+        def fetch(fetcher: Any, indices: Any) -> Any:
+            with self._beside(fetcher):
+                return original(fetcher, indices)
 
         return fetch
 
@@ -185,11 +192,14 @@ class Recorder:
     def _beside(self, fetcher: Any) -> Iterator[None]:
         """Look at what changes beside the data set while a batch is read, for some batches."""
         self._looks -= 1
-        if self._looks < 0 or self.found.does:
+        looks = self._looks >= 0 and not self.found.does
+        before = state_of(fetcher.dataset, fetcher.collate_fn) if looks else {}
+        with contextlib.ExitStack() as stack:
+            for owner, name, what in NOTED:
+                stack.callback(replace(owner, name, partial(self._noting, what)))
             yield
+        if not looks:
             return
-        before = state_of(fetcher.dataset, fetcher.collate_fn)
-        yield
         after = state_of(fetcher.dataset, fetcher.collate_fn)
         changed = [name for name, value in before.items() if after.get(name, value) != value]
         self.found.does = self.found.does or (BESIDE.format(changed[0]) if changed else "")
@@ -228,7 +238,8 @@ class Recorder:
         if self._first is not None:
             fetcher, indices, before = self._first
             found.rereads = digest(fetcher.fetch(indices)) == before
-        found.dataset = digest(dataset, MOST_BYTES)  # larger arrays are compared by reading again
+        held = digest(dataset, MOST_BYTES)  # larger arrays are compared by reading again
+        found.dataset = digest([held, *_to_close(dataset)])
         if isinstance(dataset, IterableDataset):
             with contextlib.suppress(Exception):  # it can be iterated once only
                 found.again = digest(next(iter(loader)))
@@ -236,11 +247,21 @@ class Recorder:
                 for _batch in itertools.takewhile(lambda _: time.monotonic() < until, loader):
                     pass
                 found.again += digest(next(iter(loader)))
-        elif self._first is not None and (count := length(dataset)):
-            last = _instead(indices, count - 1)
-            if last is not None:
-                fetcher.fetch(last)
-                found.rereads &= digest(dataset, MOST_BYTES) == found.dataset
+            return
+        if not getattr(loader, "persistent_workers", True):  # these begin the loop's own pass anew
+            with contextlib.suppress(Exception):
+                found.again = digest(next(iter(loader)))
+        last = None if self._first is None else _instead(indices, (length(dataset) or 0) - 1)
+        if last not in (None, -1, [-1]):
+            fetcher.fetch(last)
+            found.rereads &= digest(dataset, MOST_BYTES) == held
+
+
+def _to_close(dataset: Any) -> list[str]:
+    """Return what a data set has open and would close itself, by name: from workers nothing of it comes back."""
+    if not callable(getattr(dataset, "close", None)):
+        return []
+    return sorted(name for name, value in vars(dataset).items() if callable(getattr(value, "close", None)))
 
 
 def _instead(indices: Any, index: int) -> Any:

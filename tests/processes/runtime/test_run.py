@@ -158,3 +158,69 @@ def test_another_tasks_processes_are_not_started(script: Path, plain: dict[str, 
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["losses"] == plain["losses"], "it trains once"
     assert "train is started as one process: the profile is of other" in done.stderr
+
+
+LOGS = """
+from autotune.knobs.settings import Settings
+from autotune.knobs.task_facts import Fingerprint
+from autotune.scripts.apply import Applied, Order
+
+class Anything(tuple):
+    __contains__ = lambda *_: True
+
+own = Settings(batch_size=4)
+tuned = own.but(num_workers=1, prefetch_factor=2, optimizer_impl="fused")
+Applied(Order(tuned, own, Fingerprint(Anything(), Anything(), Anything()))).install()
+
+import itertools, signal, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return torch.full((4,), index / 64), index % 3
+
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+log = open("log.csv", "w")  # nobody closes it
+model = nn.Linear(4, 3)
+optimizer = torch.optim.Adam(model.parameters())
+loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
+for epoch in itertools.count() if "for ever" in sys.argv else range(2):
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        log.write("a line\\n")
+        print("a batch", flush=True)
+    if stopped:
+        break
+"""
+"""What the script defines is held by PyTorch's classes as long as they are changed."""
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "train.py").write_text(LOGS)
+    monkeypatch.chdir(tmp_path)
+    return "train.py"
+
+
+def test_a_file_that_nobody_closes_is_whole(logs: str) -> None:
+    done = start(logs)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path("log.csv").read_text() == "a line\n" * 32
+
+
+def test_a_signal_to_the_group_reaches_the_script_alone(logs: str) -> None:
+    line = [sys.executable, logs, "for ever"]
+    own = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, **own) as training:
+        assert training.stdout.readline() == "a batch\n", training.stderr.read()
+        os.killpg(training.pid, signal.SIGTERM)
+        _out, error = training.communicate(timeout=60)
+    assert training.returncode == 0, error

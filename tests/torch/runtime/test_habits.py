@@ -10,6 +10,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import io
 import itertools
 import logging
 import os
@@ -473,12 +474,16 @@ class Read(Dataset[Any]):
         self.rows.execute("create table seen (number)")
         self.calls, self.offset, self.cache = 0, 0, dict[int, Tensor]()
         self.generator, self.nothing = torch.Generator().manual_seed(1), object()
+        self.file: Any = None
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, index: int) -> Any:
         return self.does(self, index)
+
+    def close(self) -> None:
+        self.file.close()
 
 
 def in_place(own: Read, index: int) -> Any:
@@ -558,6 +563,11 @@ def shuffles_at_its_end(own: Read, index: int) -> Any:
     return own.data[index]
 
 
+def opens(own: Read, index: int) -> Any:
+    own.file = own.file or io.BytesIO()
+    return plain(own, index)
+
+
 def plain(own: Read, index: int) -> Any:
     return own.data[index] * 2
 
@@ -592,7 +602,7 @@ def first_steps(
 
 SEEN: list[tuple[Callable[[Read, int], Any], int, int]] = [
     *((does, own, wanted) for does in (in_place, counts, caches, draws, seeds) for own, wanted in ((0, 1), (1, 0))),
-    *((does, 0, 1) for does in (asks_for_its_worker, logs, marks, begins_by_number)),
+    *((does, 0, 1) for does in (asks_for_its_worker, logs, marks, opens)),
     *((does, 0, 1) for does in (counts_in_a_global, counts_in_its_class, counts_in_a_cache, writes_lines, writes_rows)),
     *((does, 1, 2) for does in (counts, draws, asks_for_its_worker, begins_by_number)),
 ]
@@ -686,6 +696,25 @@ class Streamed(IterableDataset[int]):
             yield number
 
 
+class Counting(IterableDataset[int]):
+    """Counts in a global what it reads."""
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(8):
+            SEEN_SAMPLES[number] += 1
+            yield number
+
+
+class Once(Sampler[int]):
+    """An order behind an object that can be read once only."""
+
+    def __init__(self) -> None:
+        self.numbers = iter(range(64))
+
+    def __iter__(self) -> Iterator[int]:
+        return self.numbers
+
+
 class Onward(IterableDataset[int]):
     """Reads on where the pass before was left, or ended."""
 
@@ -717,6 +746,8 @@ ORDERS: dict[str, tuple[Callable[[torch.Generator], Any], bool]] = {
     "stream": (lambda _own: {"dataset": Streamed(), "batch_size": 2}, True),
     "drawn on the way": (lambda own: {"dataset": EIGHT, "batch_size": 16, "sampler": replaced(own)}, False),
     "own numbers": (lambda _own: {"dataset": EIGHT, "sampler": Lazily()}, False),
+    "order of an iterator": (lambda _own: {"dataset": list(range(64)), "sampler": Once(), "batch_size": 2}, False),
+    "stream that counts": (lambda _own: {"dataset": Counting(), "batch_size": 2}, False),
     "stream of an iterator": (lambda _own: {"dataset": Onward(0), "batch_size": 2}, False),
     "stream of parts": (lambda _own: {"dataset": Onward(40), "batch_size": 2}, False),
     "stream that goes on": (lambda _own: {"dataset": Streamed(goes_on=True), "batch_size": 2}, False),
@@ -756,6 +787,20 @@ class OtherArguments(Exception):
         self.shard, self.position = shard, position
 
 
+class Prefixed(Exception):
+    """Writes its message from what it gets, which it does not keep."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"cannot read {path}")
+
+
+class Missing(FileNotFoundError):
+    """Has arguments of its own."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(2, "no such shard", f"{shard}.tar")
+
+
 def local_class() -> Exception:
     kind = type("NoSuchKey", (Exception,), {})  # as clients of object stores make theirs
     globals()["KEPT"] = kind
@@ -776,7 +821,10 @@ def caused() -> Exception:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_lock, caused],
+    [
+        *(lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_lock),
+        *(caused, lambda: Prefixed("a.tar"), lambda: Missing(7)),
+    ],
 )
 def test_what_a_stream_raises_is_raised_as_without_workers(make: Callable[[], Exception]) -> None:
     seen: list[Any] = []

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +22,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
 
 from autotune.runtime import loader_workers, worker_batches
-from tests.torch.records import prepared, workers_of
+from autotune.runtime.session import Session
+from tests.torch.records import prepared, quiet, workers_of
 
 RECORD = 5_000
 
@@ -161,6 +163,13 @@ def test_an_order_that_can_be_read_once_only_is_not_read_ahead() -> None:
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.ONCE)
 
 
+class Scales:
+    """A collate function with a state."""
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return torch.stack(samples) * self.scale  # type: ignore[attr-defined]
+
+
 def exchanges(samples: Any) -> None:
     samples.transform.strength += 1
 
@@ -173,16 +182,26 @@ def appends(samples: Any) -> None:
     samples.transform.steps.append(3)
 
 
-@pytest.mark.parametrize("change", [exchanges, writes, appends])
+def sets_the_last(samples: Any) -> None:
+    samples.scale += 1
+
+
+def of_collate(samples: Any) -> None:
+    samples.collate.scale += 1
+
+
+@pytest.mark.parametrize("change", [exchanges, writes, appends, sets_the_last, of_collate])
 def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callable[[Any], None]) -> None:
     def read(index: int) -> Any:
-        return index * samples.transform.strength + samples.rows[0] + len(samples.transform.steps)
+        return (index * samples.transform.strength + samples.rows[0] + len(samples.transform.steps)) * samples.scale
 
     def passes() -> list[Any]:
         torch.manual_seed(0)
         samples.transform, samples.rows = SimpleNamespace(strength=1, steps=[0]), [torch.zeros(1)]
         with torch.inference_mode():
             samples.features = torch.zeros(1)  # its writes are not counted
+        vars(samples).update({f"own_{number}": number for number in range(12)}, collate=collate)
+        samples.scale, collate.scale = 1, 1
         found = []
         for _ in range(2):
             for number, batch in enumerate(loader):
@@ -192,7 +211,8 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
         return found
 
     samples: Any = Samples(read, 40)
-    loader = DataLoader(samples, 2, shuffle=True)
+    collate: Any = Scales()
+    loader = DataLoader(samples, 2, shuffle=True, collate_fn=collate)
     plain = passes()
     with prepared(loader, num_workers=2) as session:
         assert passes() == plain
@@ -319,6 +339,48 @@ def test_a_pass_goes_on_without_workers_that_hang(monkeypatch: pytest.MonkeyPatc
         assert torch.cat([first, *passing]).tolist() == list(range(16))
         assert torch.cat(list(loader)).tolist() == list(range(16)), "the next pass"
         assert "have sent no batch" in dict(session.not_applied)["num_workers"]
+
+
+class Lines(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from (1, 2, 3, lambda: 4)
+
+
+def test_a_batch_of_a_stream_that_cannot_be_sent_is_not_lost() -> None:
+    loader = DataLoader(Lines(), 2, collate_fn=list)
+    with prepared(loader, num_workers=1):
+        passing = iter(loader)
+        assert next(passing) == [1, 2]
+        with pytest.raises(Exception, match="pickle"):
+            next(passing)
+
+
+def test_a_data_set_that_is_dropped_is_freed() -> None:
+    with Session(quiet(num_workers=1), "cpu", moves=False) as session:
+        loader = DataLoader(Samples(lambda index: index), 2)
+        session.prepare(loader)
+        assert torch.cat([*loader]).tolist() == [*range(8)]
+        gone = weakref.ref(loader.dataset)
+        session.release(loader)
+        del loader
+        assert gone() is None, "without a walk over the heap"
+
+
+def test_what_prepares_workers_is_not_called_where_the_user_has_none() -> None:
+    loader = DataLoader(Samples(lambda index: index), 2, worker_init_fn=lambda _worker: os._exit(1))
+    with prepared(loader, num_workers=1, worker_threads="one"):
+        assert torch.cat([*loader]).tolist() == [*range(8)]
+
+
+def test_signals_of_a_group_are_the_training_processs() -> None:
+    def read(index: int) -> int:
+        for number in loader_workers.SCRIPTS_SIGNALS:
+            signal.raise_signal(number)
+        return os.getpid()
+
+    loader = DataLoader(Samples(read), 4)
+    with prepared(loader, num_workers=1):
+        assert os.getpid() not in torch.cat([*loader]).tolist()
 
 
 def test_a_pass_that_a_fork_begins_is_read_by_it() -> None:

@@ -193,10 +193,10 @@ def test_a_model_that_was_changed_since_is_refused_by_name(begin: Begin) -> None
 def test_steps_are_counted_on_request(begin: Begin, by_batch: bool, capsys: pytest.CaptureFixture[str]) -> None:
     losses, _ = train()
     applied = begin(expected=41.5, by_batch=by_batch)
-    applied._say_at_the_end()
+    applied._say()
     assert capsys.readouterr().err == HAD_NO_EFFECT
     assert train()[0] == losses
-    applied._say_at_the_end()
+    applied._say()
     assert re.fullmatch(r"autotune: 12 steps, \S+ a second; the profile: 41.5 a second\n", capsys.readouterr().err)
     with torch.no_grad():
         plain = iter(DataLoader(data(), 4))
