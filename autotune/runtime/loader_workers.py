@@ -215,6 +215,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _alone = False
     _draws: Sequence[tuple[int, Any]] = ()
     """The batches for which the order's own generator was drawn from, and its state before."""
+    reads: Sequence[Any] = ()
+    """What samples are read by: the script may change it."""
     goes_on = False
     """If workers cannot, the rest of the pass is read in this process."""
     refuse: Callable[[str], object]
@@ -296,7 +298,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
-        held = self._held_now()
+        held = _held(self.reads)
         if _same(self._held, held):
             return
         if self.goes_on:
@@ -304,9 +306,6 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         else:
             self._held = held
             self.refuse(UNSEEN)
-
-    def _held_now(self) -> list[tuple[Any, Any]]:
-        return _held([self._dataset, self._collate_fn, getattr(self._collate_fn, "__self__", None)])
 
     def _read_on(self, reason: str) -> None:
         """Read the rest without workers, for that ``reason``."""
@@ -316,7 +315,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _begin(self) -> None:
         """Let the workers begin to read."""
-        self._held = self._held_now()
+        self._held = _held(self.reads)
         if self.may_start is not None:
             self._alone = not self.may_start()
             if self._alone:
@@ -352,7 +351,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return data.read(self) if isinstance(data, Left) else data
 
 
-def _held(roots: list[Any]) -> list[tuple[Any, Any]]:
+def _held(roots: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return what the ``roots`` hold, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
     found: list[tuple[Any, Any]] = []
     left = [*roots]
@@ -448,6 +447,8 @@ class Workers(Change):
         own.update({"in_order": True} | ({MULTIPROCESSING_CONTEXT: LateContext()} if late else {}))
         iterator = LateIterator(ready)
         iterator.goes_on, iterator.refuse = not stream, self._refuse
+        collate = loader.collate_fn
+        iterator.reads = loader.dataset, collate, getattr(collate, "__self__", None)
         iterator.may_start = partial(self._may_start, start) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
