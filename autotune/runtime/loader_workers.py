@@ -264,7 +264,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             self._source.set_state(left[0][1])
         if self._owner == os.getpid():
             super()._shutdown_workers()
-            for worker in self._workers:  # one that hangs does not answer SIGTERM
+            for worker in getattr(self, "_workers", ()):  # one that hangs does not answer SIGTERM
                 if worker.is_alive():
                     worker.kill()
 

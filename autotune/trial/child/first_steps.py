@@ -259,9 +259,8 @@ class Recorder:
 
 def _to_close(dataset: Any) -> list[str]:
     """Return what a data set has open and would close itself, by name: from workers nothing of it comes back."""
-    if not callable(getattr(dataset, "close", None)):
-        return []
-    return sorted(name for name, value in vars(dataset).items() if callable(getattr(value, "close", None)))
+    own = getattr(dataset, "__dict__", {}) if callable(getattr(dataset, "close", None)) else {}
+    return sorted(name for name, value in own.items() if callable(getattr(value, "close", None)))
 
 
 def _instead(indices: Any, index: int) -> Any:
