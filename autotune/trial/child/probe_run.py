@@ -11,6 +11,7 @@ share them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import multiprocessing.heap
@@ -233,7 +234,8 @@ class ProbeRun(Listener):
 
     def trains_elsewhere(self) -> None:
         """End the run: the script trains in processes that it has started itself."""
-        self._send({"error": asdict(TrialReport(error=OWN_PROCESSES, error_type=""))})
+        with contextlib.suppress(OSError):  # another of them was first
+            self._send({"error": asdict(TrialReport(error=OWN_PROCESSES, error_type=""))})
         leave(1)
 
     def script_ended(self, ended: as_main.Ended) -> int:
