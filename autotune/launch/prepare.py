@@ -101,7 +101,7 @@ def prepare(script: Script, options: StartOptions) -> Launch:
     except Exception as error:  # whatever is wrong with a profile or a probe, the script trains
         reason = " ".join(str(error).split()) or type(error).__name__
     if options.processes is not None:
-        reason += f"; --nproc {options.processes} takes a profile, too"
+        reason += f"; --nproc {options.processes} needs a profile"
     if options.required:
         raise NothingUsable(reason)
     return _as_it_is(script, reason)

@@ -80,9 +80,9 @@ class Walk:
         elif isinstance(value, set | frozenset):
             self._bytes(repr(sorted(map(repr, value))).encode())
         else:
-            is_data = not (_is_handle(value) or callable(value) or isinstance(value, ModuleType))
+            is_data = not (is_handle(value) or callable(value) or isinstance(value, ModuleType))
             own = getattr(value, "__dict__", {}) if is_data else {}
-            held = {name: item for name, item in own.items() if item is not None and not _is_handle(item)}
+            held = {name: item for name, item in own.items() if item is not None and not is_handle(item)}
             for name, item in held.items():  # opening a file does not change the data
                 self._bytes(name.encode())
                 self._add(item)
@@ -108,7 +108,7 @@ class Walk:
         self._hash.update(b"|")
 
 
-def _is_handle(value: Any) -> bool:
+def is_handle(value: Any) -> bool:
     """Return True if ``value`` is a file, archive or database: what workers that are forked would share."""
     if isinstance(value, Dataset | mmap | type | ModuleType) or not callable(getattr(value, "close", None)):
         return False

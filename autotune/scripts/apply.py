@@ -27,7 +27,7 @@ from autotune.knobs.change import Change, Refused, replace
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
-from autotune.runtime.ending import StepRate, say
+from autotune.runtime import ending
 
 if TYPE_CHECKING:
     from torch import nn
@@ -187,7 +187,7 @@ class Applied:
         self._loaders, self._optimizers = LatelyUsed(LATE_PASSES), LatelyUsed(LATE_STEPS)
         self._stepping = self._is_over = self._is_beside_tuned = False
         self._process = os.getpid()
-        self._rate = None if order.expected is None else StepRate(order.expected)
+        self._rate = None if order.expected is None else ending.StepRate(order.expected)
 
     def install(self) -> None:
         """Hook into what the changed knobs need, and no more."""
@@ -213,7 +213,7 @@ class Applied:
             return
         if is_first(os.environ) and getattr(sys, "last_value", None) is None and not self._is_over:
             self._say()
-        say()
+        ending.say()
         with contextlib.suppress(Exception):
             self.remove()
 

@@ -318,9 +318,9 @@ def is_script(path: Path) -> bool:
 
 
 def _goes_back(node: ast.stmt) -> bool:
-    """Return True if a loop or block at the top level has a call of a method ``backward``: training itself."""
+    """Return True if a loop or block at the top level names a method ``backward``: it trains."""
     inside = ast.walk(node) if isinstance(node, ast.For | ast.While | ast.With) else ()
-    return any(isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".backward") for call in inside)
+    return any(isinstance(each, ast.Attribute) and each.attr == "backward" for each in inside)
 
 
 def _may_train(node: ast.stmt, calls: tuple[type[ast.stmt], ...]) -> bool:

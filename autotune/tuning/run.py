@@ -140,7 +140,7 @@ def tune(
     Args:
         target: path of the script or task file.
         arguments: the script's own, as a list or as on a command line.
-        budget: for everything; by default 60 to 150 s by the length of a step, and more with ``train_seconds``.
+        budget: for everything; by default 60 to 150 s by the length of a step, more with ``train_seconds`` or no forks.
         profile: where to write; by default ``profiles/<machine key>/<target>.yaml`` in the script's project.
         name: the target's; by default the script's in its project.
         level: to recommend: ``safe``, ``amp`` or ``max``.

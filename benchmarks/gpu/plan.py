@@ -52,7 +52,7 @@ class Part:
         return f"{self.kind} {self.subject.name}" if self.subject else self.kind
 
 
-TUNE_SECONDS, REHEARSAL_SECONDS, GRACE_SECONDS, RUNS_SECONDS = 110.0, 60.0, 15.0, 80.0
+TUNE_SECONDS, REHEARSAL_SECONDS, GRACE_SECONDS, RUNS_SECONDS = 110.0, 60.0, 15.0, 100.0
 
 
 def parts(*, rehearse: bool) -> Iterator[Part]:

@@ -34,7 +34,7 @@ from autotune.knobs.knob import EXACT, ROUNDING
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
-from autotune.runtime.digests import Walk, digest
+from autotune.runtime.digests import Walk, digest, is_handle
 from autotune.runtime.loaders import length
 from autotune.trial.child.beside import LARGEST, state_of
 from autotune.trial.child.snapshot import order_of
@@ -260,7 +260,7 @@ class Recorder:
 def _to_close(dataset: Any) -> list[str]:
     """Return what a data set has open and would close itself, by name: from workers nothing of it comes back."""
     own = getattr(dataset, "__dict__", {}) if callable(getattr(dataset, "close", None)) else {}
-    return sorted(name for name, value in own.items() if callable(getattr(value, "close", None)))
+    return sorted(name for name, value in own.items() if is_handle(value))
 
 
 def _instead(indices: Any, index: int) -> Any:

@@ -57,7 +57,7 @@ TRAINS: dict[str, tuple[list[str], dict[str, str], str]] = {
     "none": ([], {}, "; this machine has profiles for: model; make one with autotune tune train.py"),
     "of another machine": (["--name", "bert"], {}, "no profile fits"),
     "disabled": (["--profile", "gone.yaml"], {"AUTOTUNE_DISABLE": "yes"}, "AUTOTUNE_DISABLE is set"),
-    "several": (["--nproc", "3"], {}, "; --nproc 3 takes a profile, too"),
+    "several": (["--nproc", "3"], {}, "; --nproc 3 needs a profile"),
     "gone": ([], {"AUTOTUNE_PROFILE": "gone.yaml"}, "gone.yaml: no such file"),
     "a registry that is down": ([], {"AUTOTUNE_PROFILES": "http://127.0.0.1:9"}, "http://127.0.0.1:9"),
     "a task of many": ([], {"SLURM_STEP_NUM_TASKS": "2"}, "srun started 2 tasks on 1 machine(s)"),

@@ -5,6 +5,7 @@ card, keeps apart what belongs apart, and gives the card work that it has done l
 """
 
 import _thread
+import functools
 import os
 import threading
 import time
@@ -357,7 +358,8 @@ def install() -> None:
     cuda._exchange_device = cuda._maybe_exchange_device = driver.select
     cuda._cudart = SimpleNamespace(cudaMemGetInfo=lambda index: (driver.shared.left(driver.cards[index]), MEMORY))
     if "library" not in WITHOUT:
-        cuda._raw_device_count_nvml = lambda: start_thread("cuda00001800007") or len(fake_cards.BY_BUS)
+        nvml = functools.cache(lambda: start_thread("cuda00001800007"))
+        cuda._raw_device_count_nvml = lambda: nvml() or len(fake_cards.BY_BUS)
         cuda._raw_device_uuid_nvml = lambda: [card.uuid for card in fake_cards.BY_BUS]
     for name in ("set_autocast_enabled", "set_autocast_dtype"):
         own = getattr(torch, name)
