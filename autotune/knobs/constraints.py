@@ -16,7 +16,7 @@ MIN_BATCH_NORM_BATCH = 8
 
 def why_not(settings: Settings, context: Context) -> str | None:
     """Return why ``settings`` are not feasible; None if they are."""
-    found = crowding(settings, context.inventory) or memory.why_not(settings, context)
+    found = crowding(settings, context.inventory, context.baseline) or memory.why_not(settings, context)
     return found or _numerics(settings, context)
 
 
@@ -55,17 +55,21 @@ def most_processes(settings: Settings, inventory: Inventory) -> int:
     return max(1, limit)
 
 
-def crowding(settings: Settings, inventory: Inventory) -> str | None:
-    """Return why processes, threads and workers of ``settings`` are too many for this machine; None if they are not."""
+def crowding(settings: Settings, inventory: Inventory, own: Settings | None = None) -> str | None:
+    """Return why processes, threads and workers of ``settings`` are too many for this machine; None if they are not.
+
+    The user's ``own`` settings may have more threads than it: others may have as many.
+    """
     budget, processes = inventory.budget.threads, settings.processes
-    if processes * settings.threads > budget and settings.threads > 1:
+    most = max(budget, own.processes * own.threads) if own is not None else budget
+    if processes * settings.threads > most and settings.threads > 1:
         return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
     cores = inventory.budget.cores
     if settings.backend and BACKENDS[settings.backend].waits_busily and processes * settings.threads > cores:
         return f"{settings.backend} waits busily: {processes} x {settings.threads} threads exceed the {cores} cores"
     if processes * settings.num_workers > budget:
         return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
-    if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:
+    if processes * (settings.threads + settings.num_workers) > most + budget * (THREAD_SLACK - 1):
         return f"threads and loader workers exceed {THREAD_SLACK:g} times the CPU budget of {budget}"
     limit = inventory.limits.processes
     tasks = processes * (2 * settings.threads + settings.interop_threads + 3 * settings.num_workers + 2)

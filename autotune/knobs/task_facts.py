@@ -94,6 +94,8 @@ class TaskFacts:
     warnings: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     """What a script decides itself. A value of None stands for all but the baseline's."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Lines of the user's that fix a knob of those, by knob: they can be tried without all the same."""
 
     script: str | None = None
     """What the training steps of an unmodified script are counted by; None for a task file."""

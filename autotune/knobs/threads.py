@@ -62,6 +62,7 @@ def _counted(settings: Chosen, start: Start) -> Variables:
 
 THREADS = Knob(
     name="threads",
+    words="{} thread{s}",
     kind=Count(1, 4096),
     neutral=1,
     choices=_threads,

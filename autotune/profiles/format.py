@@ -128,6 +128,18 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """A proven gain that only the user's own code can have."""
+
+    knob: KnobName
+    value: Scalar
+    instead_of: str
+    """The line that fixes the knob now."""
+    speedup: Ratio
+    """Against the baseline."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The way to the answer."""
 
@@ -148,6 +160,8 @@ class Evidence:
     """The gradient noise scale in batches of the baseline; left out if it was not measured."""
     run: Annotated[WholeRun | None, OMITTED] = None
     """The whole run of a script; left out if it was not followed."""
+    advice: Annotated[tuple[Advice, ...], OMITTED] = ()
+    """What to change in the code; nothing applies it."""
 
 
 @dataclass(frozen=True)

@@ -110,11 +110,11 @@ def tried(settings: Settings, baseline: Settings) -> str:
     different = settings.difference(baseline)
     processes = f"{settings.processes} process{'es' if settings.processes > 1 else ''}"
     shape = [f"{processes} x {count(settings.threads, 'thread')}"] if {"processes", "threads"} & {*different} else []
-    own = (_words(knob, mine) for knob, (mine, _) in different.items() if knob not in ("processes", "threads"))
+    own = (words(knob, mine) for knob, (mine, _) in different.items() if knob not in ("processes", "threads"))
     return ", ".join([*shape, *own]) or "your settings"
 
 
-def _words(knob: str, setting: Any) -> str:
+def words(knob: str, setting: Any) -> str:
     """Return one knob's value in words; the knob's own name if there are no better ones."""
     if setting is None or isinstance(setting, bool):
         return knob if setting else f"no {knob}"

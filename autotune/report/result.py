@@ -18,7 +18,7 @@ from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.probes.cpu_time import QUIET, Load
 from autotune.probes.facts import Inventory
-from autotune.profiles.format import LevelResult, Profile
+from autotune.profiles.format import Advice, LevelResult, Profile
 from autotune.report import formatting
 from autotune.report.formatting import WIDTH, section
 from autotune.tuning.notes import load_note
@@ -203,10 +203,17 @@ def details(profile: Profile, most: int | None = None) -> dict[str, list[str]]:
     left_out = ((f"{item.knob} {formatting.value(item.value)}", item.reason) for item in evidence.not_offered)
     failed = Counter(f"{item.kind}: {item.reason}".rstrip(": ") for item in evidence.failures).most_common()
     return {
+        "Advice": [advised(each) for each in evidence.advice],
         "Left out": groups(left_out, most),
         "Failed": _first([f"{count} x {what}" for what, count in failed], most),
         "Note": list(evidence.warnings[:most]),
     }
+
+
+def advised(advice: Advice) -> str:
+    """Return what to change in the user's code, and what that brings."""
+    words = formatting.words(advice.knob, advice.value)
+    return f"{words} in place of {advice.instead_of}: {formatting.gain(advice.speedup)}. Then tune again"
 
 
 def groups(pairs: Iterable[tuple[str, str]], most: int | None = None) -> list[str]:

@@ -6,6 +6,8 @@ module's call is changed, and calls are no longer looked at once the script comp
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -63,14 +65,18 @@ class Hooks:
         optimizers: those that the script has built, and still holds, oldest first.
         compiles: True once the script has asked for `torch.compile`.
         threads: that it has asked PyTorch for; None if it has not.
+        threads_set: the line of the script that asks for them.
         interop_threads: likewise.
+        threads_wait: until it trains it has one thread, whatever it asks for: the others would forbid forks.
     """
 
     def __init__(self, listener: Listener | None = None) -> None:
         self.listener = listener or Listener()
         self.compiles = False
         self.threads: int | None = None
+        self.threads_set = ""
         self.interop_threads: int | None = None
+        self.threads_wait = False
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._undo: list[Callable[[], object]] = []
         self._calls: list[Any] = []
@@ -89,6 +95,7 @@ class Hooks:
             replace(Optimizer, "__init__", self._building),
             replace(torch.autograd, "backward", self._going_backward),
             replace(torch, "set_num_threads", partial(self._setting, "threads")),
+            replace(torch, "get_num_threads", self._getting),
             replace(torch, "set_num_interop_threads", partial(self._setting, "interop_threads")),
             replace(torch, "compile", self._compiling),
             register_optimizer_step_pre_hook(self._before_step).remove,
@@ -147,16 +154,30 @@ class Hooks:
 
         return backward
 
+    def _waiting(self) -> bool:
+        return self.threads_wait and not self._busy.depth
+
+    def _getting(self, original: Method) -> Method:
+        def get_number() -> int:
+            return self.threads if self._waiting() and self.threads is not None else int(original())
+
+        return get_number
+
     def _setting(self, kind: str, original: Method) -> Method:
         def set_number(number: int) -> None:
             try:
-                original(number)
+                if not (kind == "threads" and self._waiting() and isinstance(number, int) and number > 0):
+                    original(number)
             except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
                 if self._busy.depth or kind != "interop_threads":
                     raise
                 number = torch.get_num_interop_threads()
             if not self._busy.depth:
                 setattr(self, kind, number)
+            if not self._busy.depth and kind == "threads":
+                caller = sys._getframe(1)
+                place = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+                self.threads_set = f"torch.set_num_threads({number}) ({place})"
 
         return set_number
 

@@ -26,15 +26,19 @@ LEAST_CANDIDATES = 3
 """The baseline and two levels start, even if they seem not to fit: one slow trial makes the estimate too pessimistic.
 How long they really take decides then."""
 
+ADVICE = "in your code"
+"""Name of what only the user's own code can change."""
+
 Candidates = Mapping[str, Settings]
-"""``baseline`` and levels, lowest first."""
+"""``baseline`` and levels, lowest first; then perhaps `ADVICE`."""
 
 
 def prove(state: RunState) -> None:
     """Prove the chosen settings of each level; the rounds are added to ``state``."""
-    if not state.chosen:
+    advised = {} if state.advised is None else {ADVICE: state.advised}
+    candidates: Candidates = {BASELINE: state.baseline, **state.chosen, **advised}
+    if len(candidates) == 1:
         return
-    candidates: Candidates = {BASELINE: state.baseline, **state.chosen}
     seconds = LEAST_REPLICATES * replicate_seconds(state, candidates.values())
     if len(candidates) > LEAST_CANDIDATES and seconds > state.schedule.left:
         candidates = without_least_promising(state, candidates)
@@ -44,6 +48,8 @@ def prove(state: RunState) -> None:
         going_on = still_open(state.chosen, state.rounds)
         if replicates < NARROWED_BY:
             going_on |= wide(state.baseline, state.chosen, state.rounds)
+        if ADVICE in candidates and compare(state.rounds, ADVICE, BASELINE, final=False).undecided:
+            going_on |= {ADVICE}
         if not going_on:
             break
         candidates = {name: settings for name, settings in candidates.items() if name in {BASELINE, *going_on}}
@@ -105,7 +111,7 @@ def _run_replicates(state: RunState, candidates: Candidates, count: int) -> Cand
             break
         state.rounds += run_replicate(state, state.replicates + 1, candidates, rounds)
         rates = {name: typical_rate(state.rounds, name) for name in candidates}  # single trials may have been far off
-        best = max(rates, key=rates.__getitem__)
+        best = max((name for name in rates if name != ADVICE), key=rates.__getitem__)
         gain = compare(state.rounds, best, BASELINE, final=False)
         state.observe(baseline_rate=rates[BASELINE] or None, best=candidates[best], gain=gain)
     return candidates

@@ -31,6 +31,7 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target, recognise_target
 from autotune.tuning import notes
+from autotune.tuning.advice import advice, try_fixed
 from autotune.tuning.baseline import compile_once, of_own_settings
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import Observer, ignore
@@ -201,6 +202,8 @@ def _run_phases(job: _Job) -> Result:
         job.whole_run = _followed(job)  # it may change how trials hold memory
     state.settle, state.spaces = comparison.settle, options.spaces(context)
     state.look_ahead, state.look_closer = job.look_ahead, job.look_closer
+    if not options.only:
+        state.advised = try_fixed(state, context)
     ended: Interrupted | LaunchError | None = None
     try:
         # if the budget ended while a fork server started, the answer stands
@@ -405,6 +408,7 @@ def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError 
         load=notes.load_note(load),
         busy=load.is_busy,
         run=job.whole_run,
+        advice=advice(state, context),
     )
     answers = (partial_answers if ended else proven_answers)(state, tuple(state.spaces))
     profile = profile_of(state, answers, context, evidence, recommended=job.options.level)

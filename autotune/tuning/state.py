@@ -125,6 +125,8 @@ class RunState:
     """Levels of which nothing was left that is worth a trial."""
     chosen: dict[str, Settings] = field(default_factory=dict)
     """The candidate of each level."""
+    advised: Settings | None = None
+    """What the user could change in his own code: proven beside the levels, and never applied."""
     raced: set[Settings] = field(default_factory=set)
     """Settings that ran in the race."""
     race_rounds: list[Round] = field(default_factory=list)

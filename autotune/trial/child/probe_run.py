@@ -149,6 +149,7 @@ class ProbeRun(Listener):
         send: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self.script, self.hooks = script, hooks
+        hooks.threads_wait = True
         self._serve, self._send = serve, send
         self.seen = Seen(hooks)
         self.no_fork_reason: str | None = None

@@ -77,6 +77,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         current=_current(seen, device),
         why_not_several=why_not_several(seen, device),
         left_out=tuple(_left_out(seen, device)),
+        fixed=_fixed(seen),
         script=seen.known_by,
         skip=skip,
     )
@@ -155,6 +156,12 @@ def _threads(seen: Seen) -> tuple[int | None, str]:
         return seen.hooks.threads, BY_SCRIPT
     who = BY_USER if os.environ.get("OMP_NUM_THREADS", OUR_ONE) == OUR_ONE else BY_SCRIPT
     return stated_threads(os.environ).get("OMP_NUM_THREADS"), who
+
+
+def _fixed(seen: Seen) -> dict[str, str]:
+    """Return the user's own words that set the threads, by the knob; nothing if PyTorch chooses them."""
+    threads, _who = _threads(seen)
+    return {} if threads is None else {"threads": seen.hooks.threads_set or f"OMP_NUM_THREADS={threads}"}
 
 
 def _left_out(seen: Seen, device: str) -> Sequence[LeftOut]:

@@ -72,6 +72,7 @@ class LoadedScript:
             Resume: to the script, which trains on from its fork point.
         """
         facts, shared = self.facts, None
+        self.hooks.threads_wait = False
         if spec.settings.processes > 1:  # each takes its share of the batch that the script states as one
             shared = SharedBatch(facts.current["batch_size"], spec.settings.batch_size, facts.samples)
         if spec.mmap_threshold:

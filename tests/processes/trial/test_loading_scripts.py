@@ -66,6 +66,19 @@ def test_a_script_that_trains_too_little_is_not_told_that_it_does_not(
         runner.describe()
 
 
+def test_a_script_that_asks_for_many_threads_can_be_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: they ran before training, so no fork was possible, and their number left no other settings to try."""
+    own = "import torch\ntorch.set_num_threads(8)\ntorch.nn.Linear(512, 512)\nassert torch.get_num_threads() == 8\n"
+    with running(own + SMALL.format(samples=100_000, epochs=1), tmp_path, monkeypatch) as runner:
+        facts = runner.describe()
+        assert (facts.no_fork_reason, facts.current["threads"]) == (None, 8)
+        assert facts.fixed == {"threads": "torch.set_num_threads(8) (train.py:2)"}
+        own_settings = baseline_settings(facts, here())
+        bench = TrialBench(runner, own_settings)
+        for settings in (own_settings, own_settings.but(threads=1)):  # in force, or the trial would fail
+            assert isinstance(bench.measure(settings, 0.0, runner.deadline), Completed)
+
+
 def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(SMALL.format(samples=4, epochs=100_000), tmp_path, monkeypatch) as runner:
         facts = runner.describe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -87,6 +88,16 @@ class TestSeen:
         assert hooks.threads is None
         torch.set_num_threads(torch.get_num_threads())
         assert hooks.threads == torch.get_num_threads()
+        assert re.fullmatch(rf"torch.set_num_threads\({hooks.threads}\) \(test_hooks.py:\d+\)", hooks.threads_set)
+
+    def test_threads_wait_until_it_trains(self, hooks: Hooks) -> None:
+        before = torch.get_num_threads()
+        hooks.threads_wait = True
+        torch.set_num_threads(before + 7)
+        assert (torch.get_num_threads(), hooks.threads) == (before + 7, before + 7)  # as it sees them
+        assert hooks.unseen(torch.get_num_threads) == before
+        with pytest.raises(RuntimeError):
+            torch.set_num_threads(0)
 
 
 def test_a_script_sets_inter_op_threads_that_a_trial_has_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,10 @@ def test_who_sets_the_threads(
     monkeypatch.setenv(USERS_THREADS, "OMP_NUM_THREADS=1")
     hooks = Hooks()
     hooks.threads = by_script
-    left_out = script_facts("x", Seen(hooks)).left_out
-    (why,) = [each.reason for each in left_out if each.knob == "threads"]
+    facts = script_facts("x", Seen(hooks))
+    (why,) = [each.reason for each in facts.left_out if each.knob == "threads"]
     assert words in why
+    assert facts.fixed == {"threads": f"OMP_NUM_THREADS={facts.current['threads']}"}
 
 
 def test_a_batch_of_a_tokenizer_is_as_long_as_its_tensors() -> None:
