@@ -37,13 +37,14 @@ def why_not(settings: Settings, context: Context) -> str | None:
 def host_bytes(settings: Settings, context: Context) -> int:
     """Return about how many bytes of host memory ``settings`` need.
 
-    Each process holds what does not depend on its batch, activations in proportion to it, loader workers, and the
-    batches that these have read ahead.
+    Each process holds what does not depend on its batch, activations in proportion to it, loader workers with their
+    copies of the data set's objects, and the batches that these have read ahead.
     """
     known, own = context.memory, context.baseline
     fixed = known.fixed or PROCESS_BYTES + 16 * context.task.parameters
     activations = max(0, known.peak - fixed) * settings.batch_size // own.batch_size
     workers = max(0, known.workers + (settings.num_workers - own.num_workers) * WORKER_BYTES)
+    workers += settings.num_workers * context.task.copied_bytes
     each = fixed + activations + workers + settings.batch_size * context.task.sample_bytes
     total: int = settings.processes * each + _queued_bytes(settings, context)
     return total

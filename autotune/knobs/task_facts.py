@@ -79,6 +79,8 @@ class TaskFacts:
     """Implementations that this optimizer class accepts on this device, ``default`` first."""
     sample_bytes: int
     """Tensor bytes of the largest sample looked at."""
+    copied_bytes: int = 0
+    """Python objects that the data set holds: each loader worker comes to hold a copy."""
     sample_variation: float
     """Largest over median sample size; 1.0 for fixed shapes."""
     batch_shapes: int = 1

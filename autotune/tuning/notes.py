@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from autotune.knobs.level import LEVELS
+from autotune.knobs.memory import size
+from autotune.knobs.settings import Settings
 from autotune.probes.cpu_time import MENTIONED, Load, Neighbour
 from autotune.probes.facts import Inventory
 from autotune.stats.decide import Answer, Reason
@@ -19,6 +21,12 @@ BUSY = "measured on a busy machine"
 DISTURBED = "Your settings ran {:.1f}x slower while other programs used the CPU. Only quiet rounds are counted."
 NOT_FORKED = "settings were changed inside one running training, which cannot be forked: {}"
 ON_GPU = "{} other process(es) were on GPU {} when the run began: the figures hold for that load"
+COPIES = (
+    "each loader worker comes to hold a copy of the data set's Python objects, {} in all. Arrays (NumPy, Arrow) are"
+    " shared"
+)
+MANY = 2**28
+"""Bytes of copies that are worth a note."""
 WIDE = 4
 """If the ends of an interval are this many times apart, its middle is not shown."""
 NAMED = 2
@@ -74,6 +82,12 @@ def on_gpus(inventory: Inventory) -> list[str]:
     """Return what others did on the GPUs before any trial; nothing if training runs on the host."""
     crowded = [] if inventory.device.on_host else [gpu for gpu in inventory.gpus if gpu.foreign_processes]
     return [ON_GPU.format(gpu.foreign_processes, gpu.index) for gpu in crowded]
+
+
+def copies(copied_bytes: int, chosen: Iterable[Settings]) -> list[str]:
+    """Return what the workers of the ``chosen`` settings may come to hold; nothing if that is little."""
+    most = copied_bytes * max((each.processes * each.num_workers for each in chosen), default=0)
+    return [COPIES.format(size(most))] if most >= MANY else []
 
 
 def batch_norm(own: int, others: Sequence[int]) -> str:

@@ -398,6 +398,7 @@ def _result(job: _Job, comparison: Comparison, ended: Interrupted | LaunchError 
         *notes.on_gpus(job.inventory),
         *([notes.DISTURBED.format(slower)] if slower else []),
         *comparison.notes(state.chosen.values()),
+        *notes.copies(context.task.copied_bytes, state.chosen.values()),
         *([notes.NOT_FORKED.format(no_fork)] if no_fork else []),
     )
     evidence = replace(

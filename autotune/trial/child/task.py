@@ -7,12 +7,14 @@ import importlib.util
 import itertools
 import math
 import random
+import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy
@@ -45,6 +47,8 @@ from autotune.trial.target import FUNCTIONS
 LOOKED_AT = 8
 """Samples whose size is read."""
 BATCHES, MOST_SAMPLES = 4, 32
+LOOKED_INTO, DEEPEST, PAGE = 500, 6, 4096
+"""Items of a long container whose size is read, how deep they may lie, and the bytes of a page."""
 SECONDS = 3.0
 """A batch is not begun later than this."""
 TOLERANCE = 1e-2
@@ -222,6 +226,7 @@ def trained_facts(
         "optimizer": type(first).__name__ if first is not None else "none",
         "optimizer_impls": offered_impls(first) if first is not None else ("default",),
         "sample_bytes": size,
+        "copied_bytes": int(copied_bytes(dataset)),
         "sample_variation": variation,
         "device": device,
         "compared": Fingerprint(
@@ -279,6 +284,34 @@ def tensor_bytes(value: Any) -> int:
     if isinstance(value, Mapping | list | tuple):
         return sum(map(tensor_bytes, parts))
     return len(value) if isinstance(value, str | bytes) else 8
+
+
+def copied_bytes(value: Any, depth: int = 0, seen: set[int] | None = None) -> float:
+    """Return about how many bytes of Python objects a data set holds. Loader workers get copies of them in time.
+
+    A reference count that changes copies a page (pytorch/pytorch#13246). Arrays and tensors stay shared. Long
+    containers are judged by `LOOKED_INTO` of their items.
+    """
+    seen = set() if seen is None else seen
+    if id(value) in seen or depth > DEEPEST or isinstance(value, type | torch.Tensor):
+        return 0.0
+    seen.add(id(value))
+    own, parts = min(object.__sizeof__(value), PAGE), list[Any]()
+    if isinstance(value, numpy.ndarray):
+        parts = [value.flat] if value.dtype == object else []
+    elif type(value) is dict:
+        own, parts = sys.getsizeof(value), [value.keys(), value.values()]
+    elif type(value) in (list, tuple, set, frozenset, deque):
+        own, parts = sys.getsizeof(value), [value]
+    elif not isinstance(value, ModuleType | FunctionType):
+        attributes = getattr(value, "__dict__", None)
+        parts = [attributes.values()] if isinstance(attributes, dict) else []
+    held = float(own)
+    for part in parts:
+        step = max(1, len(part) // LOOKED_INTO)
+        items = [copied_bytes(each, depth + 1, seen) for each in itertools.islice(part, 0, None, step)]
+        held += statistics.fmean(items or [0.0]) * len(part)
+    return held
 
 
 def check_split(

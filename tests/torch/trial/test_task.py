@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
 
 from autotune.trial.child import task as loaded_task
-from autotune.trial.child.task import facts, has_convolutions
+from autotune.trial.child.task import copied_bytes, facts, has_convolutions
 from autotune.trial.messages import error_report
 from tests.slow.harness import MLP
 
@@ -78,3 +81,20 @@ def test_convolutions_count_where_a_knob_acts_on_them(layer: nn.Module, on_cpu: 
     """Memory layout acts on sequences for images only, cuDNN's choice of algorithms on all."""
     model = nn.Sequential(layer, nn.ReLU())
     assert (has_convolutions(model, "cpu"), has_convolutions(model, "cuda")) == (on_cpu, on_cuda)
+
+
+@pytest.mark.parametrize(
+    ("held", "least", "most"),
+    [
+        ([f"images/{number}.jpg" for number in range(100_000)], 6.0, 9.0),
+        ({number: {"label": str(number)} for number in range(20_000)}, 4.0, 8.0),
+        (numpy.array([str(number) for number in range(100_000)], dtype=object), 5.0, 9.0),
+        ([numpy.zeros(1000) for _ in range(1000)], 0.0, 0.3),  # what arrays hold stays shared
+        (numpy.arange(1_000_000), 0.0, 0.01),
+        (torch.zeros(1_000_000), 0.0, 0.01),
+    ],
+    ids=["list", "dicts", "objects", "list of arrays", "array", "tensor"],
+)
+def test_objects_of_a_data_set_that_workers_copy(held: Any, least: float, most: float) -> None:
+    """In units of a million bytes."""
+    assert least <= copied_bytes(SimpleNamespace(samples=held)) / 1e6 <= most

@@ -11,6 +11,7 @@ from autotune.knobs.knob import Context
 from autotune.knobs.memory import host_bytes, why_not
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
+from autotune.tuning.notes import COPIES, copies
 from tests.doubles.simulation.simulator import GIB, context, inventory
 
 MIB = 2**20
@@ -37,6 +38,16 @@ def test_processes_workers_and_batches_count(changes: dict[str, Any], expected: 
     settings = OWN.but(**changes)
     batches = settings.processes * (3 * settings.num_workers + 1) * settings.batch_size * there.task.sample_bytes
     assert host_bytes(settings, there) == pytest.approx(expected * MIB + batches, rel=1e-3)
+
+
+def test_each_worker_comes_to_hold_the_objects_of_the_data_set() -> None:
+    there = machine(8 * GIB)
+    many = replace(there, task=replace(there.task, copied_bytes=2 * GIB))
+    more = OWN.but(num_workers=4)
+    assert host_bytes(more, many) - host_bytes(more, there) == 8 * GIB
+    assert why_not(more, there) is None
+    assert "of memory; trials have" in str(why_not(more, many))
+    assert (copies(2 * GIB, [OWN, more]), copies(2 * MIB, [more])) == ([COPIES.format("8.0 GiB")], [])
 
 
 def test_what_needs_more_than_the_user_allows_is_refused_and_the_baseline_never() -> None:
