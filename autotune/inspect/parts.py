@@ -24,6 +24,8 @@ BUSY = 0.6
 """A process that runs for at least this share of the time computes; others wait, but not for a CPU."""
 FROM_STORAGE = 2**12
 """A loader that waits counts as waiting for storage if it reads at least this many bytes per batch."""
+TURNS = 4
+"""Batches of each worker from which on their shares are compared."""
 OPERATOR = re.compile(r"\w+::\w+")
 """Name of an operator in the profiler's table, which has kernels and parts of autograd, too."""
 SHOWN = 3
@@ -46,22 +48,26 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     blocks, wall = [], 0.0
     workers = process_tree.descendants(os.getpid())
     with step_clock(loop) as clock, StackSampler(clock) as sampler:
-        others, main, theirs = neighbours(), _used([os.getpid()]), _used(workers)
+        others, main, theirs = neighbours(), _used([os.getpid()]), [_used([each]) for each in workers]
         for _ in range(count):
             clock.take()
             wall += yield from loop.timed(steps)
             blocks.append(clock.take())
         load = others.load()
         _, waited, main_read = map(float.__sub__, _used([os.getpid()]), main)
-        ran, queued, read = map(float.__sub__, _used(workers), theirs)
+        used = [tuple(map(float.__sub__, _used([each]), own)) for each, own in zip(workers, theirs, strict=True)]
+        ran, queued, read = (sum((each[which] for each in used), 0.0) for which in range(3))
     loads = sum(block[Part.LOADER] for block in blocks)
     busy = max(clock.loading / max(1e-9, loads - waited), ran / max(1e-9, wall * len(workers) - queued))
     loader = Bound.WORKERS if workers else Bound.MAIN_PROCESS
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
+    enough = count * steps >= TURNS * loop.spec.settings.num_workers >= TURNS * len(workers)  # one without data ends
+    most = max(each[0] for each in used) / ran if ran and enough else 0.0
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
     threads = loop.load_threads()
-    return Inspection(tuple(blocks), step_seconds, items, load.wait_share, load.cpus, sampler.places(), loader, threads)
+    own = load.wait_share, load.cpus, sampler.places(), loader, threads, most
+    return Inspection(tuple(blocks), step_seconds, items, *own)
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:

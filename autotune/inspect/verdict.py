@@ -93,6 +93,7 @@ class Inspection:
         places: where each part spends most of its time, as far as that is the user's code.
         loader: why the loader takes as long as it does.
         load_threads: that read samples in each worker, on average.
+        most_of_workers: largest share of one worker in what all workers computed; 0 if that is not known.
         operators: that take most of a step, the first most of all.
     """
 
@@ -104,6 +105,7 @@ class Inspection:
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
     load_threads: float = 1.0
+    most_of_workers: float = 0.0
     operators: tuple[Operator, ...] = ()
 
 

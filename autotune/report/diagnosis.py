@@ -48,6 +48,8 @@ DOUBTS = {
     " they are done",
     Bound.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
 }
+UNEQUAL, MOST_UNEQUAL = 2.0, 0.8
+"""A worker does too much from so many times its share on, and in any case from that share of all."""
 NOTHING = 1.05
 """Bounds below this are not worth a line."""
 LEAST = 0.5
@@ -101,6 +103,9 @@ def _advice(found: Diagnosis) -> Iterator[str]:
             f"one thread for libraries such as NumPy's BLAS in each of your {workers} workers, which have {threads:.1f}"
             " busy threads each: threadpoolctl.threadpool_limits(1) in worker_init_fn"
         )
+    most = found.inspection.most_of_workers
+    if workers > 1 and found.verdict.part is Part.LOADER and most >= min(UNEQUAL / workers, MOST_UNEQUAL):
+        yield f"one of your {workers} workers does {most:.0%} of the work: a stream needs as many equal shards"
     if found.verdict.bound in ADVICE:
         yield ADVICE[found.verdict.bound]
 

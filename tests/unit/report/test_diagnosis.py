@@ -47,6 +47,16 @@ def test_threads_of_libraries_in_workers_are_named(workers: int, threads: float,
     assert ("which have 1.9 busy threads each" in " ".join(text("m", found, 1.0).split())) == said
 
 
+@pytest.mark.parametrize(("workers", "most", "said"), [(2, 0.97, True), (2, 0.7, False), (8, 0.3, True), (1, 1, False)])
+def test_a_worker_that_reads_for_the_others_is_named(workers: int, most: float, said: bool) -> None:
+    found = diagnosis()
+    settings = found.settings.but(num_workers=workers, prefetch_factor=2)
+    judged = replace(found.verdict, part=Part.LOADER, bound=Bound.WORKERS)
+    seen = replace(found.inspection, most_of_workers=most)
+    words = " ".join(text("m", replace(found, settings=settings, inspection=seen, verdict=judged), 1.0).split())
+    assert (f"one of your {workers} workers does {most:.0%} of the work" in words) == said
+
+
 def test_every_bound_has_its_words() -> None:
     assert set(MEANINGS) == set(ADVICE)
     assert set(DOUBTS) == set(Bound) - set(MEANINGS)
