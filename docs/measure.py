@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py proof|batch|compile|bound|isolation|reading [--pairs 10]
+    python docs/measure.py proof|compile|bound|isolation|reading [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -53,17 +53,6 @@ def runner(task: Path) -> Iterator[Runner]:
     with Runner(TrialSetup(task, paths, lambda _allocator: environment, Path.cwd())) as running:
         running.warm()
         yield running
-
-
-def batch(pairs: int) -> None:
-    """Decision 003: samples/s with batches of 32 and of 1."""
-    rates: dict[str, list[float]] = {"1": [], "32": []}
-    with runner(TASK) as running:
-        for _ in range(pairs):
-            for name in random.sample(sorted(rates), 2):
-                end = running.run(TrialSpec(settings=SETTINGS.but(batch_size=int(name))), PATIENT)
-                rates[name].append(measured(end.report).rate)
-    report("samples/s", rates, "32", "1")
 
 
 def compiled(pairs: int) -> None:
@@ -225,7 +214,6 @@ def reading(pairs: int) -> None:
 
 FIGURES = {
     "proof": proof,
-    "batch": batch,
     "compile": compiled,
     "bound": bound,
     "isolation": isolation,

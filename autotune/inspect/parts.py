@@ -63,10 +63,10 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     if busy < BUSY:
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     enough = count * steps >= TURNS * loop.spec.settings.num_workers >= TURNS * len(workers)  # one without data ends
-    most = max(each[0] for each in used) / ran if ran and enough else 0.0
+    largest = max((each[0] for each in used), default=0.0) / ran if ran and enough else 0.0
     items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
     threads = loop.load_threads()
-    own = load.wait_share, load.cpus, sampler.places(), loader, threads, most
+    own = load.wait_share, load.cpus, sampler.places(), loader, threads, largest
     return Inspection(tuple(blocks), step_seconds, items, *own)
 
 

@@ -23,7 +23,7 @@ from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeErro
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.profiles import file
-from autotune.profiles.format import Profile, Written
+from autotune.profiles.format import Advice, Profile, Written
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from tests.doubles.proven_profile import MACHINE, profile
@@ -236,6 +236,7 @@ def whole_profile() -> dict[str, Any]:
     target = replace(made.target, script="steps", ranked=True, compared=compared)
     evidence = replace(made.evidence, load="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0)
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
+    evidence = replace(evidence, advice=(Advice("threads", 1, "OMP_NUM_THREADS=8", made.level().speedup),))
     levels = {name: replace(result, verdict="gain", memory=1, gpu_memory=1) for name, result in made.levels.items()}
     written = Written("0.1.0", "2026-11-22")
     data: dict[str, Any] = as_data(replace(made, target=target, levels=levels, evidence=evidence, written=written))
