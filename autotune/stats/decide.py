@@ -16,9 +16,10 @@ BUSY_CPUS = 0.5
 PRECISIONS = [knob.name for knob in KNOBS if knob.level is AMP]
 ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
 """Of quiet and of disturbed rounds, before they are separated."""
-OTHER_EFFECTS, ONE_SWITCH = 10.0, 16.0
-"""Compilation, memory, binding and threads that wait for each other together bring no more than the first; a lower
-precision, or one thread in workers (12 times was measured on two CPUs), no more than the second."""
+OTHER_EFFECTS, ONE_SWITCH, WAITING = 10.0, 16.0, 4.0
+"""Compilation, memory, binding and the like together bring no more than the first; a lower precision, or one thread in
+workers (12 times was measured on two CPUs), no more than the second. Threads that wait in another way, or are fewer,
+bring the third on top: beside others 31 times was measured (decision 023)."""
 COLLAPSE = 1.5
 """The user's settings collapse beside a neighbour if they are this many times as fast without it."""
 
@@ -137,10 +138,12 @@ def decide(
 def possible(settings: Settings, baseline: Settings) -> float:
     """Return about how many times as fast as ``baseline`` the ``settings`` can be: a larger figure comes from the load
     of another process. Threads, workers and the batch each bring at most their ratio."""
+    waits = settings.omp_wait_policy
     ratios = (
         settings.processes * settings.threads / (baseline.processes * baseline.threads),
         (1 + settings.num_workers) / (1 + baseline.num_workers),
         settings.global_batch / baseline.global_batch,
+        WAITING if waits != baseline.omp_wait_policy or settings.threads < baseline.threads else 1.0,
         ONE_SWITCH if settings.worker_threads != baseline.worker_threads else 1.0,
         1.0 if all(getattr(settings, name) == getattr(baseline, name) for name in PRECISIONS) else ONE_SWITCH,
     )

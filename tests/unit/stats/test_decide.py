@@ -68,7 +68,8 @@ class TestAccepting:
         ("baseline", "own", "most"),
         [
             ({}, {"malloc": "keep", "optimizer_impl": "fused"}, 1),
-            ({"threads": 64}, {"threads": 1}, 1),
+            ({"threads": 64}, {"threads": 1}, 4),
+            ({}, {"omp_wait_policy": "passive"}, 4),
             ({"threads": 1}, {"threads": 4, "processes": 2, "batch_size": 16}, 8),
             ({}, {"num_workers": 3}, 4),
             ({"num_workers": 4}, {}, 1),
