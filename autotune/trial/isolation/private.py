@@ -17,8 +17,8 @@ import psutil
 
 KERNEL = ("/dev", "/proc", "/sys")
 """Devices, processes, limits: used as they are."""
-SERVICES = ("/run",)
-"""Sockets of the machine's services: they can be used, but nothing may be written beside them."""
+SERVICES = ("/run", os.path.realpath(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"))
+"""Sockets of the machine's services, and pipes of CUDA's: they can be used, but nothing may be written beside them."""
 SHARED_MEMORY = "/dev/shm"
 NO_FILES = {"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs"}
 NO_FILES |= {"bpf", "configfs", "pstore", "efivarfs", "hugetlbfs", "binfmt_misc", "autofs", "fusectl", "nsfs"}

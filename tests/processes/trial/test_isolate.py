@@ -153,6 +153,22 @@ socket.create_connection(("192.0.2.1", 80), timeout=5)
     assert (kind, "--allow-network" in text) == (("PermissionError", True) if redirected else ("OSError", False))
 
 
+def test_the_pipes_of_cudas_server_for_several_processes_are_the_real_ones(
+    world: UsersWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a private copy nobody holds the other end: CUDA would not start."""
+    folder = world.home / "mps"
+    folder.mkdir()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(folder))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "control"))
+        server.listen()
+        (folder / "control").chmod(0o777)
+        call = f"import socket; socket.socket(socket.AF_UNIX).connect({str(folder / 'control')!r})"
+        (found,) = world.run(call)
+    assert found["error"] is None
+
+
 def test_the_network_stays_where_it_is_permitted(world: UsersWorld) -> None:
     with socket.create_server(("127.0.0.1", 0)) as outside:
         call = f"import os, socket; socket.create_connection({outside.getsockname()!r}, timeout=5)"
