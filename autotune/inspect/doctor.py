@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.knobs.binding import OPENMP_BINDING
-from autotune.probes import switches
+from autotune.probes.cpu import moves_pages, power
 from autotune.probes.cpu_time import Load, Neighbours
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
@@ -49,8 +49,8 @@ def examine() -> tuple[Finding, ...]:
     return findings(
         inventory,
         neighbours.load(inventory.budget.threads),
-        moves_pages=switches.moves_pages(system),
-        power=switches.power(system),
+        moves_pages=moves_pages(system),
+        power=power(system),
         temporary=system.env.get("TMPDIR") or "/tmp",
     )
 

@@ -1,4 +1,4 @@
-"""The processors: names, instruction sets, cores, NUMA nodes.
+"""The processors: names, instruction sets, cores, NUMA nodes; kernel and power settings that slow them.
 
 Processors go by short names of their designs, by what they report (cpuid, MIDR), never guessed. Only designs that
 people train on are named; any other gets its numbers (``family6-model250``), which is a key as good. Sources: AMD
@@ -18,6 +18,10 @@ from autotune.probes.system import System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
+_SUPPLIES = "/sys/class/power_supply"
+_CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
+_SELF_GOVERNED = frozenset({"intel_pstate", "amd-pstate-epp"})
+"""Drivers whose ``powersave`` still clocks up under load."""
 
 _UNITS = ("amx", "avx512-bf16", "avx512-vnni", "avx512", "avx2", "avx")
 """Vector and matrix units of x86, widest first. Only processors with one have a flag that starts so, with ``_``."""
@@ -228,3 +232,35 @@ def _number(text: str | None, other: int = 0) -> int:
         return int(text or "", 0)
     except ValueError:
         return other
+
+
+# Switches of kernel and power ------------------------------------------------------------------------------------------
+
+
+def moves_pages(system: System) -> bool:
+    """Return True if the kernel moves pages between NUMA nodes by itself."""
+    return system.read("/proc/sys/kernel/numa_balancing") not in (None, "0")
+
+
+def power(system: System) -> tuple[str, ...]:
+    """Return a sentence for every power setting that slows training or makes its speed uneven."""
+    notes = []
+    if _on_battery(system):
+        notes.append("The machine runs on its battery: it will be slower and less steady than on mains power.")
+    governor, driver = system.read(f"{_CPUFREQ}/scaling_governor"), system.read(f"{_CPUFREQ}/scaling_driver")
+    if governor == "powersave" and driver not in _SELF_GOVERNED:
+        notes.append(
+            "The CPU frequency governor is powersave, which holds the clock down: performance would be faster."
+        )
+    return tuple(notes)
+
+
+def _on_battery(system: System) -> bool:
+    """Return True if a laptop's own battery discharges; mice and pens have batteries too, with scope Device."""
+    if system.platform == "darwin":
+        return "'Battery Power'" in system.run(["pmset", "-g", "batt"], timeout=5).stdout
+    for folder in (f"{_SUPPLIES}/{name}" for name in system.list(_SUPPLIES)):
+        kind, status = system.read(f"{folder}/type"), system.read(f"{folder}/status")
+        if (kind, status) == ("Battery", "Discharging") and system.read(f"{folder}/scope") != "Device":
+            return True
+    return False
