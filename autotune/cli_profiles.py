@@ -71,10 +71,10 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
     ``script`` is how the user's script is started, without Python; by the target's name if None.
     """
     from autotune.report.page import html
-    from autotune.search.study import journal_of, read_history  # imports optuna
+    from autotune.search.study import read_history  # imports optuna
 
     places.checked_place(out, "report")
-    journal = journal_of(path)
+    journal = places.journal_of(path)
     try:
         history = read_history(journal)
     except ValueError as error:

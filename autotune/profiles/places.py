@@ -15,6 +15,7 @@ from platformdirs import site_data_dir, user_data_dir
 
 from autotune import project
 from autotune.errors import ProfileError, UsageError
+from autotune.probes.system import System
 from autotune.project import safe_name, with_digest
 
 APPLICATION = "torch-autotune"
@@ -170,9 +171,10 @@ def own_place(machine_key: str, target: str, script: Path) -> Path:
     return checked_place(path)
 
 
-def journal_of(profile: Path, cache: Path | None) -> Path:
-    """Return the study's journal of the profile in the file ``profile``: in the user's ``cache`` folder, a file for
-    each path; beside the profile if there is no cache."""
+def journal_of(profile: Path) -> Path:
+    """Return the study's journal of the profile in the file ``profile``: in the user's cache folder, a file for each
+    path; beside the profile if there is no such folder."""
+    cache = System().cache_folder()
     if cache is None:
         return profile.with_suffix(".journal")
     return cache / "journals" / f"{with_digest(safe_name(profile.stem), os.path.abspath(profile))}.journal"

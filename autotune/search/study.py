@@ -23,7 +23,6 @@ from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.knobs.knob import Count
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.probes.system import System
 from autotune.profiles import places
 from autotune.search.history import INFEASIBLE, Trial
 from autotune.stats.outcome import KINDS, Completed
@@ -64,11 +63,6 @@ class Study:
         return _trials(self.optuna)
 
 
-def journal_of(profile: Path) -> Path:
-    """Return the journal of the profile in the file ``profile``, in the user's cache folder."""
-    return places.journal_of(profile, System().cache_folder())
-
-
 def study_of(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
     """Open the study in the journal of ``profile``.
 
@@ -80,7 +74,7 @@ def study_of(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
     Raises:
         UsageError: the journal cannot be read, or is of another run.
     """
-    journal = journal_of(profile)
+    journal = places.journal_of(profile)
     digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
     name = f"{profile.stem}-{digest[:12]}"
     try:

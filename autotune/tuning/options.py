@@ -36,30 +36,21 @@ FOLLOWERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The user's options."""
+    """The user's options, as `autotune.tuning.run.tune` explains them. The budget is in seconds, from the start of the
+    call to the written profile; what a script holds before or between training steps is not seen in its memory."""
 
     profile: Path | None = None
-    """Where to write; by default ``profiles/<machine key>/<target>.yaml`` in the script's project."""
     name: str | None = None
-    """The target's name; by default the script's in its project, such as ``vision.train`` for ``vision/train.py``."""
     level: str | None = None
-    """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default see `seconds`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
     max_memory: int | None = None
-    """Bytes of the host's memory that training steps may hold; what the script holds before or between is not seen."""
     max_gpu_memory: int | None = None
-    """Bytes of each GPU's memory that it may hold."""
     fix: Mapping[str, Any] | None = None
-    """Knobs fixed to a value."""
     only: Sequence[str] = ()
-    """Knobs that may move; all of them if empty."""
     sampler: str | Callable[..., Any] | None = None
-    """Who proposes settings, if not the project's own search: ``tpe``, ``random``, ``module:Class`` or a class of
-    Optuna's ``BaseSampler``."""
 
     def seconds(self, outcome: Outcome | None = None) -> float:
         """Return the seconds for the whole run; if the user gave none, by the baseline's trial and the training ahead.

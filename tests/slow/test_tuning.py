@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from autotune.profiles.file import read
-from autotune.search.study import journal_of
+from autotune.profiles.places import journal_of
 from tests.slow.harness import MLP, PATIENCE, autotune, begin, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch

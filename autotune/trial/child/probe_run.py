@@ -47,7 +47,7 @@ from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child.beside import above, is_users
 from autotune.trial.child.script_facts import BACKWARDS, STEPS, Seen, script_facts
-from autotune.trial.isolation.isolate import own_positions
+from autotune.trial.isolation.isolate import reopen_files
 from autotune.trial.messages import TrialReport, error_report
 from autotune.trial.target import Script
 
@@ -276,7 +276,7 @@ class ProbeRun(Listener):
         if os.fork() == 0:
             self._process = os.getpid()
             os.close(verdict)
-            own_positions()  # the waiting process will start trials at this place
+            reopen_files()  # the waiting process will start trials at this place
             return facts
         os.close(facts)
         with open(verdict, "rb") as pipe:

@@ -58,7 +58,7 @@ class Isolation:
         folder.mkdir(parents=True, exist_ok=True)
         if self._own_network:
             _leave_network()  # trials that run side by side may use the same port
-        _reopen_files(self._nest(folder.resolve()))
+        reopen_files(self._nest(folder.resolve()))
 
 
 def isolate(scratch: Path, *, network: bool = False) -> Isolation:
@@ -107,17 +107,10 @@ def _proxies() -> dict[str, str]:
     return found | {name.upper(): value for name, value in found.items()}
 
 
-def own_positions() -> None:
-    """Give this forked process positions of its own in regular files: descriptors that a fork copies share one."""
-    _reopen_files(lambda path: path)
-
-
-def _reopen_files(name_of: Callable[[str], str | None]) -> None:
-    """Open regular files of the script again, by their names and at their positions.
-
-    The first trial would move a position for the next; and writes through a descriptor of the fork server go to its
-    file. ``name_of`` returns the name that a file has now, from the one that it had; None leaves it alone.
-    """
+def reopen_files(name_of: Callable[[str], str | None] = lambda path: path) -> None:
+    """Open regular files of the script again, by their names and at their positions: descriptors that a fork copies
+    share one, so that the first trial would move it for the next; and writes through one of the fork server go to its
+    file. ``name_of`` returns the name that a file has now, from the one that it had; None leaves it alone."""
     for fd in map(int, os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()):
         with contextlib.suppress(OSError):
             path = os.readlink(f"/proc/self/fd/{fd}")

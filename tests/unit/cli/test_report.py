@@ -10,7 +10,7 @@ from autotune import cli_profiles as command
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from autotune.search.study import journal_of
+from autotune.profiles.places import journal_of
 from tests.doubles.proven_profile import profile
 
 

@@ -11,8 +11,9 @@ from optuna.storages import InMemoryStorage
 
 from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
+from autotune.profiles.places import journal_of
 from autotune.search.history import Trial
-from autotune.search.study import Study, distributions, journal_of, journal_storage, read_history, study_of
+from autotune.search.study import Study, distributions, journal_storage, read_history, study_of
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import KINDS, Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory
 from tests.strategies import settings as any_settings
