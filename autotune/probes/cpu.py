@@ -234,7 +234,7 @@ def _number(text: str | None, other: int = 0) -> int:
         return other
 
 
-# Switches of kernel and power ------------------------------------------------------------------------------------------
+# Switches of kernel and power -----------------------------------------------------------------------------------------
 
 
 def moves_pages(system: System) -> bool:
