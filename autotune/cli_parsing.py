@@ -38,7 +38,7 @@ TargetArgument = Annotated[
     str,
     typer.Argument(
         help="A training script, whose arguments follow, or a task file. Or your own launch line: torchrun"
-        " --nproc-per-node=2 train.py, accelerate launch train.py.",
+        " --nproc-per-node=2 train.py, accelerate launch train.py, mpiexec -n 2 python train.py.",
         metavar="TARGET [ARGS]...",
     ),
 ]

@@ -1,7 +1,7 @@
 """The user's own launch line: which script it starts, as how many processes, and what the launcher gives each.
 
-``torchrun --standalone --nproc-per-node=2 train.py ARGS``, ``accelerate launch train.py``, ``python -m
-package.module``. An option that is not known here may change the training, so it is refused.
+``torchrun --standalone --nproc-per-node=2 train.py ARGS``, ``accelerate launch train.py``, ``mpiexec -n 2 python
+train.py``, ``python -m package.module``. An option that is not known here may change the training, so it is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ MODULES = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch":
 
 PREFIXES, ASSIGNED = ("env", "uv"), re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 """What may stand before the launcher."""
+MPI_OPTIONS = ("--oversubscribe --allow-run-as-root", "-n -np --np")
 OPTIONS = {
     "python": ("-u -B -m", ""),
     "torchrun": (
@@ -34,6 +35,8 @@ OPTIONS = {
         "--num-processes --num-machines --machine-rank --mixed-precision --num-cpu-threads-per-process"
         " --main-process-ip --main-process-port --config-file",
     ),
+    "mpiexec": MPI_OPTIONS,
+    "mpirun": MPI_OPTIONS,
 }
 """The options of each launcher: flags, and those that take a value."""
 LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
@@ -136,6 +139,16 @@ def _torchrun(name: str, words: Sequence[str]) -> Script:
     )
 
 
+def _mpiexec(name: str, words: Sequence[str]) -> Script:
+    options, rest = _options(name, words)
+    if not PYTHON.fullmatch(os.path.basename(rest[0])):
+        raise UsageError(f"{name} starts {rest[0]} here: give a line that starts Python, {name} -n 2 python train.py")
+    numbers = [_count(f"{name} -n", str(options[each])) for each in ("-n", "-np", "--np") if each in options]
+    if not numbers:
+        raise UsageError(f"{name}: say how many processes, {name} -n 2 python train.py")
+    return replace(_python("python", rest[1:]), launcher="mpiexec", processes=numbers[-1])
+
+
 def _accelerate(name: str, words: Sequence[str]) -> Script:
     """Read the line as Accelerate does: without ``--multi-gpu`` it starts one process."""
     if list(words[:1]) != ["launch"]:
@@ -219,13 +232,10 @@ def _in_front(name: str, _words: Sequence[str]) -> Script:
     raise UsageError(f"{name}: put it in front of autotune, not behind it")
 
 
-def _by_mpi(name: str, _words: Sequence[str]) -> Script:
-    raise UsageError(f"{name}: trials do not start processes by it yet; give the script alone, or a line of torchrun")
-
-
 LAUNCHERS: dict[str, Callable[[str, Sequence[str]], Script]] = {
     "torchrun": _torchrun,
     "accelerate": _accelerate,
-    **dict.fromkeys(("mpiexec", "mpirun"), _by_mpi),
+    "mpiexec": _mpiexec,
+    "mpirun": _mpiexec,
     **dict.fromkeys(("srun", "nohup", "nice", "taskset", "numactl", "time", "sudo"), _in_front),
 }

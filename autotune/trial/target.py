@@ -48,7 +48,7 @@ def stated_threads(environment: Mapping[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in stated.items() if value.isdigit() and int(value) > 0}
 
 
-STARTED = "Give a script, or a line of python, torchrun or accelerate launch that starts one"
+STARTED = "Give a script, or a line of python, torchrun, accelerate launch or mpiexec that starts one"
 
 NEW_TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
 
@@ -205,7 +205,7 @@ class Script:
         network: whether its trials may reach other machines.
         ranked: whether it finds the variables that torchrun sets, also as one process.
         line: the user's own launch line, as it was written; empty if Python starts the script.
-        launcher: ``torchrun`` or ``accelerate``, that the line begins with; None if Python starts it.
+        launcher: ``torchrun``, ``accelerate`` or ``mpiexec``, that the line begins with; None if Python starts it.
         processes: that the line starts.
         threads: that the line gives each process unless the user's environment says otherwise; None for PyTorch's own.
         variables: that the launcher sets for all processes.

@@ -352,7 +352,7 @@ class Runner:
         facts = replace(facts, current={**own, **facts.current})
         if script.processes == 1:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
-        why_not = facts.why_not_several
+        why_not = several_processes.UNDER_MPI if script.launcher == "mpiexec" else facts.why_not_several
         if why_not is None:
             ranks = self._record_ranks(facts, script.processes)
             if isinstance(ranks, TrialEnd):

@@ -21,6 +21,7 @@ OWN_BACKEND = "the script makes its process group itself, with gloo"
 
 OWN_NUMBER = "your launch line says how many processes there are"
 MEASURED_ALONE = "your launch line starts {} processes, but what was measured is one: {}"
+UNDER_MPI = "trials do not start processes by mpiexec yet"
 
 Recorded = Sequence[RankEvidence] | TrialEnd
 """Evidence of all ranks of a trial in their order, or its end if not all of them came to train."""

@@ -71,12 +71,18 @@ def test_the_users_launch_line_is_the_baseline(
         assert sum(block.items for block in outcome.measurement.blocks) == steps * batch
 
 
+@pytest.mark.parametrize(
+    ("script", "launcher", "words"),
+    [
+        ("plain_loop", TORCHRUN, "nothing that the script has loaded makes a process group"),
+        ("torchrun_style", ("mpiexec", "-n", "2", "python"), "trials do not start processes by mpiexec yet"),
+    ],
+)
 def test_a_line_whose_processes_cannot_be_measured_is_tuned_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, launcher: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running("plain_loop", tmp_path, monkeypatch, launcher=TORCHRUN) as runner:
+    with running(script, tmp_path, monkeypatch, launcher=launcher) as runner:
         facts = runner.describe()
-    words = "nothing that the script has loaded makes a process group"
     assert facts.warnings[0].startswith(f"your launch line starts 2 processes, but what was measured is one: {words}")
     assert "processes" not in facts.current
     assert facts.why_not_several == OWN_NUMBER
