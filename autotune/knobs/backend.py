@@ -39,6 +39,7 @@ BACKENDS: dict[str, BackendRow] = {
         BackendRow("gloo", interface_variable="GLOO_SOCKET_IFNAME"),
         BackendRow("nccl"),
         BackendRow("mpi", MPIEXEC, module="autotune.runtime.mpi", waits_busily=True),
+        BackendRow("ccl", module="oneccl_bindings_for_pytorch"),
     )
 }
 """By name. The probes find out if one is usable: it may be missing or broken."""
@@ -85,6 +86,7 @@ BACKEND = Knob(
         "gloo": "exchanges gradients between CPUs",
         "nccl": "exchanges gradients between GPUs",
         "mpi": "exchanges gradients over MPI",
+        "ccl": "exchanges gradients with oneCCL",
         None: "one process needs no gradient sync",
     },
     plain=lambda plan: f'torch.distributed.init_process_group("{plan.torchrun_backend}")',

@@ -31,6 +31,7 @@ _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
     " world.rank or print(json.dumps(dict(size=world.size, vendor=name, version='.'.join(map(str, parts)))))"
 )
+_CCL = "oneccl_bindings_for_pytorch"
 _FOLDERS = (
     *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64") for top in ("/usr/lib", "/lib")),
     *("/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib"),
@@ -50,7 +51,7 @@ def probe(system: System, gpus: Sequence[Gpu] = (), *, quick: bool = False) -> S
     try:
         facts = (quick and _version(system, gpus)) or system.remember("software", _key(system), lambda: _facts(system))
     except ProbeError as error:
-        none = dict.fromkeys(("gloo", "nccl", "mpi"), (False, str(error)))
+        none = dict.fromkeys(("gloo", "nccl", "mpi", "ccl"), (False, str(error)))
         facts = {"software": {"python": "unknown", "compiler_reason": str(error)}, "backends": none}
     return Software(
         platform=system.platform,
@@ -92,19 +93,22 @@ def only_root_can_change(system: System, path: str) -> bool:
 def _key(system: System) -> list[object]:
     """Return everything that the child's result depends on."""
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
-    modules = [system.installed(name) for name in ("torch", "mpi4py")]
+    modules = [system.installed(name) for name in ("torch", "mpi4py", _CCL)]
     launcher = mpiexec(system)
     program = system.stat(launcher) if launcher else None
     mpi = [launcher, program and program.st_mtime, _has_room_for_mpi(system)]
-    return [7, modules, system.python, system.boot_id(), sorted(system.affinity()), variables, mpi]
+    return [6, modules, system.python, system.boot_id(), sorted(system.affinity()), variables, mpi]
 
 
 def _facts(system: System) -> Facts:
-    """Return what the child prints, and whether MPI works. ProbeError if it cannot import PyTorch."""
+    """Return what the child prints, and whether MPI and oneCCL work. ProbeError if it cannot import PyTorch.
+
+    Optional bindings are imported in separate processes: those built for another version may crash.
+    """
     facts = _answer(system, [system.python, "-m", "autotune.probes.torch_facts"], timeout=120)
     if "error" in facts:
         raise ProbeError(without_paths(facts["error"]))
-    facts["backends"]["mpi"] = _mpi(system)
+    facts["backends"] |= {"mpi": _mpi(system), "ccl": _ccl(system)}
     return facts
 
 
@@ -158,6 +162,17 @@ def _mpi(system: System) -> tuple[bool, str]:
     if found["vendor"] != "MPICH":
         return False, f"mpi4py uses {library}; trials start ranks the way of MPICH only: {how}"
     return True, f"mpi4py with {library}"
+
+
+def _ccl(system: System) -> tuple[bool, str]:
+    """Check oneCCL by importing it."""
+    if not system.installed(_CCL):
+        return False, f"{_CCL} is not installed; its last release is for torch 2.8"
+    try:
+        _answer(system, [system.python, "-c", f"import torch, {_CCL}; print({{}})"], timeout=60)
+    except ProbeError as error:
+        return False, str(error)
+    return True, f"{_CCL} loads"
 
 
 def _has_room_for_mpi(system: System) -> bool:

@@ -15,7 +15,7 @@ COHERENCE = 0.002
 """Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
 MOST_FIXED = 0.4
 """Share of the baseline's computing that overhead and update may be assumed to take each: only trials show more."""
-EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "nccl": (5e-5, 1e-11)}
+EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
 """Allreduce between two processes by gloo: seconds whatever the size, and per byte."""
 MOST_WAITING = 0.95
 """Largest share of a step that may count as waiting for data."""

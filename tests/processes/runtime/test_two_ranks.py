@@ -131,6 +131,7 @@ def test_the_launch_is_read_from_the_environment(environment: dict[str, str], si
         ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, None),
         ("mpi", {"WORLD_SIZE": "2", "RANK": "0"}, "not started by mpiexec"),
         ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "PMI_SIZE": "4"}, "not started by mpiexec"),
+        ("ccl", {"WORLD_SIZE": "1", "RANK": "0"}, "oneccl_bindings_for_pytorch"),
     ],
 )
 def test_mpi_needs_ranks_that_mpiexec_started(backend: str, environment: dict[str, str], words: str | None) -> None:

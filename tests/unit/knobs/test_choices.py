@@ -139,18 +139,18 @@ def test_where_processes_change_training_the_users_own_number_stays(own, cpus, l
 @pytest.mark.parametrize(
     ("usable", "values"),
     [
-        (("gloo", "mpi"), ("gloo", "mpi")),
+        (("gloo", "mpi", "ccl"), ("gloo", "mpi", "ccl")),
         ((), ()),
         (("gloo", "nccl"), ("gloo",)),
     ],
 )
 def test_every_usable_backend_for_cpus_is_offered(usable, values):
     host = inventory()
-    found = tuple(Backend(name, name in usable, f"no {name}") for name in ("gloo", "nccl", "mpi"))
+    found = tuple(Backend(name, name in usable, f"no {name}") for name in ("gloo", "nccl", "mpi", "ccl"))
     software = replace(host.software, backends=found)
     where = context(replace(host, software=software), 64)
     assert offered("backend", where) == values
-    missing = {"gloo", "nccl", "mpi"} - set(values)
+    missing = {"gloo", "nccl", "mpi", "ccl"} - set(values)
     assert set(reasons("backend", where)) == missing
     assert offered("processes", where) == ((1, 2) if values else (1,))
     card = context(replace(host, software=software, gpus=(gpu((8, 0)),)), 64)

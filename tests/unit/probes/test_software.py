@@ -14,6 +14,7 @@ from autotune.probes.system import System
 from tests.doubles.machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 
 MPI_CHILD = f"/usr/bin/mpiexec -n 2 python -c {software._TWO_RANKS}"
+CCL_CHILD = "python -c import torch, oneccl_bindings_for_pytorch; print({})"
 MPICH = '{"size": 2, "vendor": "MPICH", "version": "5.0.2"}'
 OPEN_MPI = '{"size": 2, "vendor": "Open MPI", "version": "5.0.1"}'
 
@@ -35,8 +36,10 @@ def test_a_plain_machine_has_gloo_and_a_reason_for_each_other(tmp_path: Path) ->
         ("gloo", True),
         ("nccl", False),
         ("mpi", False),
+        ("ccl", False),
     ]
     assert "no CUDA device" in backend(found, "nccl")[1]
+    assert "not installed" in backend(found, "ccl")[1]
 
 
 def test_nccl_needs_a_gpu(tmp_path: Path) -> None:
@@ -70,6 +73,14 @@ def test_mpi(
     found, reason = backend(software.probe(machine.at(tmp_path)), "mpi")
     assert found == usable
     assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [((0, "{}"), True), ((0, "a banner\n{}"), True), ((-11, ""), False), ((1, ""), False)]
+)
+def test_ccl_is_loaded_in_a_child_of_its_own(tmp_path: Path, answer: tuple[int, str], expected: bool) -> None:
+    machine = plain(modules={"oneccl_bindings_for_pytorch": 1.0}, commands={CCL_CHILD: answer})
+    assert backend(software.probe(machine.at(tmp_path)), "ccl")[0] == expected
 
 
 @pytest.mark.parametrize(

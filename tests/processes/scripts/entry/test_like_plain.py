@@ -168,3 +168,21 @@ def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> No
     script = written(tmp_path / "script.py", "import autotune\nprint(autotune.load.__name__)\n")
     order = Order(Settings(malloc="keep"), Settings(), Fingerprint(), device="cpu")
     assert python(script, entry="gloo", **{SCRIPT_VARIABLE: order.as_text()}).out == "load\n"
+
+
+@pytest.mark.torch
+def test_a_backend_is_in_place_as_soon_as_torch_is_there(tmp_path: Path) -> None:
+    """A stand-in for oneCCL's module: what it registers is started, whatever the script names."""
+    module = (
+        "import torch.distributed as dist\n"
+        "def create(*_):\n"
+        "    raise SystemExit('ccl was started')\n"
+        "dist.Backend.register_backend('ccl', create, devices=['cpu'])\n"
+    )
+    written(tmp_path / "oneccl_bindings_for_pytorch.py", module)
+    text = (
+        "from torch.distributed import init_process_group\n"
+        "init_process_group('gloo', init_method='tcp://127.0.0.1:0', rank=0, world_size=1)\n"
+    )
+    done = python(written(tmp_path / "script.py", text), entry="ccl", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.code, done.out.splitlines()[-1]) == (1, "ccl was started"), done
