@@ -106,11 +106,22 @@ def _globals_beside(dataset: Any) -> Iterator[Any]:
                     yield from list(vars(value).values())
 
 
+raised: list[int] = []
+"""The process's own limit of descriptors, once for each loader that needs more."""
+
+
 def raise_limit() -> Callable[[], None]:
-    """Allow this process as many descriptors as it may have. Returns a function that undoes it."""
+    """Allow this process as many descriptors as it may have. Returns a function that undoes it, once none needs it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raised.append(raised[0] if raised else soft)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    def undo() -> None:
+        own = raised.pop()
+        if not raised:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (own, hard))
+
+    return undo
 
 
 @dataclass
@@ -412,7 +423,7 @@ class Workers(Change):
     """
 
     def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
-        self._loader, self.attributes, self._note = loader, attributes, note
+        self._loader, self.attributes, self._note = weakref.ref(loader), attributes, note
         self._users, self._way = loader.num_workers, type(loader)._get_iterator
         self._why_not: str | None = None
         self._refused: str | None = None
@@ -428,7 +439,8 @@ class Workers(Change):
 
     def _iterator(self) -> Any:
         """Begin to iterate."""
-        loader, ready = self._loader, copied(self._loader, **self.attributes)
+        loader: Any = self._loader()
+        ready = copied(loader, **self.attributes)
         own, way = vars(ready), type(loader)._get_iterator
         if loader.num_workers != self._users or way is not self._way:  # the script has chosen otherwise since
             return way(loader)
@@ -440,7 +452,7 @@ class Workers(Change):
         start = own["worker_init_fn"] = Start(first, self._users == 0)
         stream = isinstance(loader.dataset, IterableDataset)  # it is iterated at once, as without workers
         late = self._users == 0 and not stream and not ready.pin_memory
-        if not late and not self._may_start(start):
+        if not late and not self._may_start(ready, start):
             return way(loader)
         if self._users > 0:
             return way(ready)
@@ -449,16 +461,16 @@ class Workers(Change):
         iterator.goes_on, iterator.refuse = not stream, self._refuse
         collate = loader.collate_fn
         iterator.reads = loader.dataset, collate, getattr(collate, "__self__", None)
-        iterator.may_start = partial(self._may_start, start) if late else None
+        iterator.may_start = partial(self._may_start, ready, start) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
         running.add(iterator)
         return iterator
 
-    def _may_start(self, start: Start) -> bool:
-        """Return True if workers may start now, with ``start``; note why if they may not."""
+    def _may_start(self, loader: DataLoader[Any], start: Start) -> bool:
+        """Return True if workers of ``loader`` may start now, with ``start``; note why if they may not."""
         start.files = open_files()
-        self._why_not = self._refused or why_not_shared(self._loader, start.files)
+        self._why_not = self._refused or why_not_shared(loader, start.files)
         if self._why_not is not None:
             self._note(self._why_not)
         return self._why_not is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import weakref
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -95,12 +96,14 @@ def batch_change(loader: DataLoader[Any], batch: int) -> Change:
     """Give ``loader`` batches of ``batch`` samples, of the same sampler."""
     own: Any = loader.batch_sampler
     before, sampler = (own, loader.batch_size), BatchSampler(own.sampler, batch, own.drop_last)
+    known = weakref.ref(loader)  # it ends with the script's last reference
 
-    def give(batches: Any, size: int | None) -> None:
-        vars(loader).update(batch_sampler=batches, batch_size=size)
+    def give(batches: Any, size: int | None, instead_of: Any) -> None:
+        if (loader := known()) is not None and loader.batch_sampler is instead_of:
+            vars(loader).update(batch_sampler=batches, batch_size=size)
 
-    give(sampler, batch)
-    return Change(lambda: give(*before) if loader.batch_sampler is sampler else None)
+    give(sampler, batch, own)
+    return Change(lambda: give(*before, sampler))
 
 
 def kinds(loader: DataLoader[Any]) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from typing import Any
 
@@ -37,12 +38,16 @@ def served(loader: DataLoader[Any], **slots: Any) -> Change:
     """Let ``loader`` iterate by what is in ``slots``. It stays the user's own object, and copies are as without; its
     class changes only for what Python looks up there."""
     own, kind = vars(loader), type(loader)
-    own.update(slots, __reduce_ex__=partial(_as_users, loader))
+    known = weakref.ref(loader)  # it ends with the script's last reference
+    own.update(slots, __reduce_ex__=partial(_as_users, known))
     if PASSES in slots and not isinstance(loader, Served):
         names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         object.__setattr__(loader, "__class__", type(kind.__name__, (Served, kind), names))
 
     def undo() -> None:
+        if (loader := known()) is None:
+            return
+        own = vars(loader)
         for name in slots:
             own.pop(name, None)
         if PASSES not in own:
@@ -58,8 +63,9 @@ def _users_class(loader: DataLoader[Any]) -> Any:
     return kind.__mro__[2] if issubclass(kind, Served) else kind
 
 
-def _as_users(loader: DataLoader[Any], protocol: int) -> tuple[Any, ...]:
-    """Reduce ``loader`` as without a session: by its class, which may have a way of its own."""
+def _as_users(known: weakref.ref[DataLoader[Any]], protocol: int) -> tuple[Any, ...]:
+    """Reduce a loader as without a session: by its class, which may have a way of its own."""
+    loader: Any = known()
     own, kind = vars(loader), type(loader)
     ours = {name: own.pop(name) for name in (*SLOTS, "__reduce_ex__") if name in own}
     object.__setattr__(loader, "__class__", _users_class(loader))

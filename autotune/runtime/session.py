@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(), Progress()
         self._trained_on: tuple[DataLoader[Any] | None, tuple[Any, Any], int | None] | None = None
-        self._prepared: dict[int, tuple[Any, list[Change]]] = {}
-        """Each item, and what was changed for it."""
+        self._prepared: dict[int, tuple[Callable[[], Any], list[Change]]] = {}
+        """Each item, and what was changed for it. A loader ends with the user's last reference: its data are large."""
         self._changes: list[Change] | None = None
         """Of the item that is being prepared."""
         self._in_force: dict[str, list[Change]] = {}
@@ -265,7 +266,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     def close(self) -> None:
         """Leave the process group and put everything back that was changed. Random numbers are never touched."""
-        for _item, changes in self._prepared.values():
+        for _item, changes in list(self._prepared.values()):
             for change in changes:
                 self._restore.callback(change.undo)
         self._prepared.clear()
@@ -273,14 +274,17 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     def release(self, item: Any) -> None:
         """Put back what was changed for ``item``, and hold it no longer; nothing if it is not prepared."""
-        _item, changes = self._prepared.pop(id(item), (None, []))
+        self._release(id(item))
+        self.models[:] = [model for model in self.models if model is not item]
+        self.optimizers[:] = [optimizer for optimizer in self.optimizers if optimizer is not item]
+
+    def _release(self, number: int) -> None:
+        _item, changes = self._prepared.pop(number, (None, []))
         for change in reversed(changes):
             change.undo()
         gone = set(map(id, changes))
         for known in self._in_force.values():
             known[:] = [change for change in known if id(change) not in gone]
-        self.models[:] = [model for model in self.models if model is not item]
-        self.optimizers[:] = [optimizer for optimizer in self.optimizers if optimizer is not item]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None = None, *_traceback: object
@@ -318,7 +322,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
         if id(item) in self._prepared:
             return
         self._changes = []
-        self._prepared[id(item)] = item, self._changes
+        is_loader = isinstance(item, DataLoader)
+        self._prepared[id(item)] = weakref.ref(item) if is_loader else lambda: item, self._changes
+        if is_loader:
+            weakref.finalize(item, _forget, weakref.ref(self), id(item)).atexit = False
         try:
             if isinstance(item, nn.Module):
                 self.models.append(item)
@@ -429,6 +436,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Note what looks like a loader and is none: nothing shares it out among the processes."""
         if hasattr(item, "__iter__") and not isinstance(item, (*NOT_LOADERS, Optimizer)):
             self._notes.not_applied("processes", f"a {type(item).__name__} is not shared out: it is no DataLoader")
+
+
+def _forget(known: weakref.ref[Session], number: int) -> None:
+    """Drop what a session knows of a loader that has ended."""
+    session = known()
+    if session is not None:
+        session._release(number)
 
 
 def _refuse_container(item: Any) -> None:

@@ -138,21 +138,21 @@ class LatelyUsed:
 
     def __init__(self, uses: int) -> None:
         self._uses, self.count = uses, 0
-        self._last: dict[int, tuple[Any, int]] = {}
+        self._last: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def adds(self, item: Any) -> bool:
         """Note a use of ``item``. Return True if it is new."""
         self.count += 1
-        known = self._last.pop(id(item), None)
-        self._last[id(item)] = item, self.count  # held, so that its number is not given to another
-        return known is None
+        known, _when = self._last.pop(id(item), (lambda: None, 0))
+        self._last[id(item)] = weakref.ref(item), self.count
+        return known() is not item
 
     def late(self) -> list[Any]:
         """Forget items that were not used lately, and return them."""
-        late = [item for item, last in self._last.values() if last < self.count - self._uses]
-        for item in late:
-            del self._last[id(item)]
-        return late
+        late = {number: item() for number, (item, last) in self._last.items() if last < self.count - self._uses}
+        for number in late:
+            del self._last[number]
+        return [item for item in late.values() if item is not None]
 
 
 class Applied:

@@ -361,7 +361,6 @@ def test_a_data_set_that_is_dropped_is_freed() -> None:
         session.prepare(loader)
         assert torch.cat([*loader]).tolist() == [*range(8)]
         gone = weakref.ref(loader.dataset)
-        session.release(loader)
         del loader
         assert gone() is None, "without a walk over the heap"
 

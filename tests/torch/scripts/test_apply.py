@@ -133,6 +133,18 @@ def test_what_a_script_drops_is_not_held(begin: Begin, monkeypatch: pytest.Monke
     assert applied.session.not_applied == ()
 
 
+def test_a_loader_that_a_script_drops_is_freed_at_once(begin: Begin) -> None:
+    """Each fold may hold all that fits: one more would not."""
+    applied, gone = begin(num_workers=1), list[weakref.ref[Any]]()
+    for _fold in range(3):
+        seen = list[Any]()
+        train(seen=seen, epochs=2)
+        gone.append(weakref.ref(seen[2].dataset))
+        del seen
+        assert gone[-1]() is None, "without a walk over the heap"
+    assert applied.session.not_applied == ()
+
+
 @pytest.mark.parametrize("name", ["process-wide", "fused", "workers", "bf16"])
 def test_only_what_the_knobs_need_is_hooked_and_all_is_put_back(begin: Begin, name: str) -> None:
     before, methods = process_state(), dict(vars(DataLoader))
