@@ -18,7 +18,6 @@ import random
 import socket
 import sqlite3
 import tempfile
-import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +47,6 @@ Prepare = Callable[..., Any]
 Loop = Callable[[Prepare], Any]
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "malloc": {"malloc": "keep"},
     "workers": {"num_workers": 1},
     "ahead": {"num_workers": 1, "prefetch_factor": 4},
     "no workers": {"num_workers": 0},
@@ -66,7 +64,7 @@ def habit(*names: str) -> Callable[[Loop], Loop]:
     """Register a loop with the settings under which it must train as it does plainly."""
 
     def register(loop: Loop) -> Loop:
-        HABITS.extend(pytest.param(loop, name, id=f"{loop.__name__}, {name}") for name in ("malloc", *names))
+        HABITS.extend(pytest.param(loop, name, id=f"{loop.__name__}, {name}") for name in names)
         return loop
 
     return register
@@ -291,23 +289,6 @@ def a_wrapper_is_an_optimizer_in_name_only(prepare: Prepare) -> list[Any]:
     model = small()
     optimizer = Lookahead(torch.optim.Adam(model.parameters(), lr=0.01))
     return fit(prepare, model, DataLoader(dataset(12), batch_size=4), optimizer)
-
-
-class LateHead(nn.Module):
-    """A lazy head takes part from the fifth call on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.late, self.calls = nn.Linear(8, 1), nn.LazyLinear(1), 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return self.body(x) + (self.late(x) if self.calls > 4 else 0.0)
-
-
-@habit("fused", "bf16")
-def a_lazy_layer_takes_part_later(prepare: Prepare) -> list[Any]:
-    return fit(prepare, LateHead(), DataLoader(dataset(12), batch_size=4))
 
 
 # Loaders --------------------------------------------------------------------------------------------------------------
@@ -682,18 +663,15 @@ class ByLength(Sampler[list[int]]):
 
 
 class Streamed(IterableDataset[int]):
-    """Numbers; those of the next pass follow on if it ``goes_on``. The sixth is an error if it ``fails``."""
+    """Numbers; those of the next pass follow on if it ``goes_on``."""
 
-    def __init__(self, *, goes_on: bool = False, fails: Exception | None = None) -> None:
-        self.goes_on, self.fails, self.first = goes_on, fails, 0
+    def __init__(self, *, goes_on: bool = False) -> None:
+        self.goes_on, self.first = goes_on, 0
 
     def __iter__(self) -> Iterator[int]:
         first = self.first
         self.first += 8 * self.goes_on
-        for number in range(first, first + 8):
-            if number == 5 and self.fails is not None:
-                raise self.fails
-            yield number
+        yield from range(first, first + 8)
 
 
 class Counting(IterableDataset[int]):
@@ -777,69 +755,6 @@ def test_an_order_is_kept_or_seen_to_differ(make: Callable[[torch.Generator], An
     found = differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
     assert (found == []) == same, found
     assert (digest(batches) == digest(others)) >= same
-
-
-class OtherArguments(Exception):
-    """Takes others than it keeps."""
-
-    def __init__(self, shard: str, position: int) -> None:
-        super().__init__(f"{shard} is broken at {position}")
-        self.shard, self.position = shard, position
-
-
-class Prefixed(Exception):
-    """Writes its message from what it gets, which it does not keep."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"cannot read {path}")
-
-
-class Missing(FileNotFoundError):
-    """Has arguments of its own."""
-
-    def __init__(self, shard: int) -> None:
-        super().__init__(2, "no such shard", f"{shard}.tar")
-
-
-def local_class() -> Exception:
-    kind = type("NoSuchKey", (Exception,), {})  # as clients of object stores make theirs
-    globals()["KEPT"] = kind
-    return kind("gone")  # type: ignore[no-any-return]
-
-
-def holds_a_lock() -> Exception:
-    error = ValueError("broken")
-    vars(error).update(lock=threading.Lock(), line=7)
-    return error
-
-
-def caused() -> Exception:
-    error = RuntimeError("cannot be read")
-    error.__cause__ = KeyError("key")
-    return error
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        *(lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_lock),
-        *(caused, lambda: Prefixed("a.tar"), lambda: Missing(7)),
-    ],
-)
-def test_what_a_stream_raises_is_raised_as_without_workers(make: Callable[[], Exception]) -> None:
-    seen: list[Any] = []
-    fails = make()
-    for workers in (0, 1):
-        loader = DataLoader(Streamed(fails=fails), batch_size=2)
-        with prepared(loader, num_workers=workers):
-            passing = iter(loader)
-            numbers = [next(passing).tolist(), next(passing).tolist()]
-            with pytest.raises(type(fails)) as caught:
-                next(passing)
-            error = caught.value
-            facts = {name: getattr(error, name, None) for name in ("args", "filename", "position", "line", "errno")}
-            seen.append((numbers, str(error), facts, repr(error.__cause__), list(passing)))
-    assert seen[0] == seen[1]
 
 
 # Data of several processes --------------------------------------------------------------------------------------------
