@@ -1,7 +1,5 @@
 """Every test runs in a home of its own and leaves no variable and no thread behind."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import itertools

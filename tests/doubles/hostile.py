@@ -1,7 +1,5 @@
 """Profiles written to harm: one corpus for every way in which a profile is read."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

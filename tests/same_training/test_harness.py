@@ -1,7 +1,5 @@
 """The harness itself: gradients that are 1 % too large, and ranks that come apart, are found."""
 
-from __future__ import annotations
-
 import pytest
 from torch import Tensor
 

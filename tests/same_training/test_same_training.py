@@ -1,7 +1,5 @@
 """The same loop in plain PyTorch and through the runtime: a part of the fixed array of cases."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.same_training import covering, ranks, table

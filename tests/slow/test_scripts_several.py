@@ -1,7 +1,5 @@
 """An unmodified script written for torchrun: tuned with several processes, and run with them as torchrun would."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Faults of the machine while a run measures: memory and SIGKILL. 0 lost, 0 left behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

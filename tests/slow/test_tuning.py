@@ -3,8 +3,6 @@
 No test waits for a machine's speed: budgets are long, and a run ends early because `--only` leaves little to try.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Devices, on stand-ins: another card than the first, bare tensors, and what starts a context."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

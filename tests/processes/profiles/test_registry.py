@@ -1,7 +1,5 @@
 """Registries at URLs, on real servers and in memory; servers that are down, slow or lie."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A script under `autotune run`: what it sees, how it trains and how it ends are those of plain Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Two real processes train as one does, over gloo and over MPI."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

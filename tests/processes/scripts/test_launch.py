@@ -1,7 +1,5 @@
 """Scripts that are written for a launcher: started without one they are started as torchrun starts one process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,7 @@ from tests.processes.trial.running_scripts import running
 pytestmark = pytest.mark.torch
 DDP = changed(
     corpus.TORCHRUN,
-    (
-        'steps, world = int(sys.argv[1]), int(os.environ.get("WORLD_SIZE", "1"))',
-        "steps, world = 10**6, 2\n    {asks}",
-    ),
+    ('steps, world = int(sys.argv[1]), int(os.environ.get("WORLD_SIZE", "1"))', "steps, world = 10**6, 2\n    {asks}"),
 )
 SLOW_IF_PASSIVE = changed(
     PLAIN,

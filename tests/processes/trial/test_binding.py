@@ -1,7 +1,5 @@
 """Trials on CPUs of their own, for real: every rank and every worker says where it may run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

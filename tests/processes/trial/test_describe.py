@@ -1,7 +1,5 @@
 """Real processes: what the parent learns of a task, whatever running its step does, and however its import ends."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

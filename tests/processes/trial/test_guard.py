@@ -1,7 +1,5 @@
 """The audit hook by itself: with neither namespaces nor Landlock, it alone stops what Python would change."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

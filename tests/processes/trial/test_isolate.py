@@ -3,8 +3,6 @@
 Each promise is held once for each way to isolate trials.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import uuid

@@ -1,7 +1,5 @@
 """Real processes: settings change inside a running training, and trials are the script to its own eyes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time
@@ -121,10 +119,7 @@ def test_a_setting_that_ends_the_training_costs_a_start(begin: Begin) -> None:
     assert runner.started == 2
 
 
-ENDS = {
-    "trains no longer": "if epoch == 80: break\nraise SystemExit",
-    "exits": "if epoch == 80: os._exit(0)",
-}
+ENDS = {"trains no longer": "if epoch == 80: break\nraise SystemExit", "exits": "if epoch == 80: os._exit(0)"}
 
 
 @pytest.mark.parametrize("how", ENDS)

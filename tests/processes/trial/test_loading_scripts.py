@@ -1,7 +1,5 @@
 """Real processes: what happens while a script is loaded, and what the user is told where it does not train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Real processes: every kind of fault becomes the right outcome, and nothing is left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """All other scripts of the corpus, brought to their training, and one that waits until its budget ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

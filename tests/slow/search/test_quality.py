@@ -1,7 +1,5 @@
 """How close to the optimum the project's own search comes, counted over seeds, in simulated time."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A prepared model stays the user's own object: seen from outside, only its call has changed."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Libraries in loader workers have one thread where a profile says so, and in trials as many as in the run."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace

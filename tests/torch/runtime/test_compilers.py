@@ -1,7 +1,5 @@
 """Compilers see the user's plain model: nothing of a session is traced, exported or scripted."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Iterator

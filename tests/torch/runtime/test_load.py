@@ -1,7 +1,5 @@
 """What `load` settles on: which profile, which level, and what of it fits this machine and this start."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import sys

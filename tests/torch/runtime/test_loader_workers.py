@@ -1,7 +1,5 @@
 """Workers that are added read, raise and end as the training process itself does."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import multiprocessing

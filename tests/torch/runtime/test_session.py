@@ -1,7 +1,5 @@
 """A session around one training loop, in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

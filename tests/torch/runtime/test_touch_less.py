@@ -1,7 +1,5 @@
 """What a session touches: nothing that need not change, and all of it comes back."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import Any

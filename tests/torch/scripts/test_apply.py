@@ -1,7 +1,5 @@
 """`autotune run` in a script's process: the same training, and hooks only where a knob needs them."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import re

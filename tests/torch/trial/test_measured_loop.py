@@ -1,7 +1,5 @@
 """The measured loop in this process, whole and without parts, on a clock that only the task's own work moves."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace

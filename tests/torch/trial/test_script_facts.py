@@ -1,7 +1,5 @@
 """What is known of several processes of a script without a trial."""
 
-from __future__ import annotations
-
 import sys
 from collections import UserDict
 from collections.abc import Iterator
@@ -14,12 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.scripts.hooks import Hooks
-from autotune.trial.child.script_facts import (
-    Seen,
-    counts_samples,
-    script_facts,
-    why_not_several,
-)
+from autotune.trial.child.script_facts import Seen, counts_samples, script_facts, why_not_several
 from autotune.trial.target import OUR_ONE, USERS_THREADS
 
 DATA = TensorDataset(torch.zeros(64, 1))

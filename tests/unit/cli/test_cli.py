@@ -1,7 +1,5 @@
 """The command line in this process: usage, `tune`, `init`, `probe`, and how each command ends."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -75,13 +73,7 @@ def test_mistakes_exit_2_and_quote_what_was_written(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["tune"],
-        ["tune", "a.py", "--no-such-option"],
-        ["tune", "a.py", "--seed", "-1"],
-        ["tuna"],
-        ["diff", "one.yaml"],
-    ],
+    [["tune"], ["tune", "a.py", "--no-such-option"], ["tune", "a.py", "--seed", "-1"], ["tuna"], ["diff", "one.yaml"]],
     ids=" ".join,
 )
 def test_what_typer_refuses_exits_2_too(say: Say, arguments: list[str]) -> None:

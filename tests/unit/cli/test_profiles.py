@@ -1,7 +1,5 @@
 """Commands on profiles: show, validate, diff, export, and those of ``autotune profiles``."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``autotune run`` and ``autotune check``: from a profile to what is started or measured."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Which trials a diagnosis runs, and that all of them end by its deadline."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

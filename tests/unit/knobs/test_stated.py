@@ -1,7 +1,5 @@
 """What people state: ``CURRENT`` of a task file, and the knobs that they fix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

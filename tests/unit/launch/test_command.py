@@ -1,7 +1,5 @@
 """Settings and machines to the command line and the environment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

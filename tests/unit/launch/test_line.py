@@ -1,7 +1,5 @@
 """Launch lines: what stands before the script is understood, or refused with a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

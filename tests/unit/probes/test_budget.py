@@ -1,7 +1,5 @@
 """The CPU budget: which of mask, cpuset, quota and online CPUs decides; control groups; most processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

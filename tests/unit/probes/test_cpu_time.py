@@ -1,7 +1,5 @@
 """Whose CPU time it was, read from recorded trees of ``/proc``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What PyTorch is, backends with reasons, environment; allocators that only root can change."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

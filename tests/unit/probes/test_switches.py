@@ -1,7 +1,5 @@
 """Switches, battery and governor of recorded machines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The door to the operating system, and that it is the only one; facts that are computed once."""
 
-from __future__ import annotations
-
 import ast
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Files: what is no profile, what is never lost, what is never replaced, and what is never shared."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import platform

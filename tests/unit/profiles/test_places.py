@@ -1,7 +1,5 @@
 """Where profiles are looked for, and in which order."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which profile is found for which machine, in folders."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The live view: what it says, that it stays small, and that it costs next to nothing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from io import StringIO

@@ -1,7 +1,5 @@
 """The project's own search: what any search must do, and how close to the optimum it comes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The study on disk: trials survive it, and a run outlives it."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The answer for each level by the proof's rounds."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The statistics of the proof, against tables and against machines with known truth."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The parent's end of fork servers: waiting, the environment of trials, and where a script is."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

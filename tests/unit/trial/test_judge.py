@@ -1,7 +1,5 @@
 """How trials end, as data, and what is made of it. Real processes do the same in `test_misbehaving`."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

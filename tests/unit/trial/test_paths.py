@@ -1,7 +1,5 @@
 """Names of files: scratch folders, shared memory, and sockets of loader workers."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

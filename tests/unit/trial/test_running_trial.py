@@ -1,7 +1,5 @@
 """When a trial counts as hung. The clock is moved by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

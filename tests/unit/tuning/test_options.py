@@ -1,7 +1,5 @@
 """What the user asked for: its spaces, and the budget if none was given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

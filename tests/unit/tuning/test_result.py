@@ -1,7 +1,5 @@
 """What a run knows becomes its profile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

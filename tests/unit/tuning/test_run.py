@@ -1,7 +1,5 @@
 """Search, race and proof on machines with known truth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """The machine during a run: its CPUs stay the same."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

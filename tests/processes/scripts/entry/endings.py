@@ -1,7 +1,5 @@
 """Scripts that end in many ways, for `test_like_plain`. Each is all of a file; some are no valid text at all."""
 
-from __future__ import annotations
-
 AT_EXIT = """
 import atexit, sys
 value = "alive"

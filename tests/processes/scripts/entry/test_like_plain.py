@@ -1,7 +1,5 @@
 """A script started through the entry sees and shows what ``python script.py`` shows; real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
