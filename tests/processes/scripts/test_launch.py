@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs.stated import baseline_settings
-from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed, TimedOut
 from autotune.trial.parent.runner import STARTED_AGAIN
 from autotune.trial.parent.several_processes import OWN_NUMBER
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.scripts import corpus
 from tests.processes.scripts.corpus import PLAIN, added, changed
-from tests.processes.trial.running_scripts import running
+from tests.processes.trial.running_scripts import here, running
 
 pytestmark = pytest.mark.torch
 DDP = changed(
@@ -36,7 +35,7 @@ def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
         assert facts.warnings[0] == STARTED_AGAIN
         if not asks:
             return
-        baseline = baseline_settings(facts, probe())
+        baseline = baseline_settings(facts, here())
         bench = TrialBench(runner, baseline)
         assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
         with bench.start_replicate({"one": baseline, "other": baseline}) as replicate:  # two ports at once
@@ -57,7 +56,7 @@ def test_the_users_launch_line_is_the_baseline(
     with running(script, tmp_path, monkeypatch, launcher=TORCHRUN) as runner:
         facts = runner.describe()
         assert (facts.ranked, facts.why_not_several, facts.warnings) == (True, OWN_NUMBER, ())
-        baseline = baseline_settings(facts, probe())
+        baseline = baseline_settings(facts, here())
         assert (baseline.processes, baseline.threads, baseline.global_batch) == (2, 1, batch)
         assert baseline.backend == "gloo"
         outcome = TrialBench(runner, baseline).measure(baseline, 0.0, runner.deadline)
@@ -88,7 +87,7 @@ def test_a_start_that_takes_too_long_rejects_that_trial_only(tmp_path: Path, mon
     monkeypatch.setattr("autotune.trial.parent.runner.USUAL_PATIENCE", 3.0)
     monkeypatch.setattr("autotune.trial.parent.runner.PATIENCE", 0.0)
     with running(SLOW_IF_PASSIVE, tmp_path, monkeypatch) as runner:
-        baseline = baseline_settings(runner.describe(steps=False), probe())
+        baseline = baseline_settings(runner.describe(steps=False), here())
         bench = TrialBench(runner, baseline, patience=6.0)
         outcome = bench.measure(baseline.but(omp_wait_policy="passive"), 0.0, runner.deadline)
         assert isinstance(outcome, TimedOut)

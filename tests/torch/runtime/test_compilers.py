@@ -21,8 +21,6 @@ Loop = Callable[[], list[float]]
 BACKEND = "aot_eager"
 """Traces forward and backward passes as the real compiler does, and keeps every bit."""
 SESSIONS: dict[str, dict[str, Any]] = {
-    "bf16": {"precision": "bf16"},
-    "compiled": {"compile": "default"},
     "both": {"compile": "default", "precision": "bf16"},
     "layout": {"channels_last": True, "optimizer_impl": "fused"},
 }
