@@ -26,9 +26,7 @@ class ScalesGradients(Plain):
 
 
 @pytest.mark.parametrize(("optimizer_impl", "words"), [("default", "losses"), ("foreach", "off by")])
-def test_gradients_that_are_a_little_wrong_are_found_where_sums_may_be_reordered_too(
-    optimizer_impl: str, words: str
-) -> None:
+def test_gradients_that_are_a_little_wrong_are_found_where_sums_may_be_reordered_too(optimizer_impl, words) -> None:
     case = Case(optimizer_impl=optimizer_impl)
     tested = outcome.attempt(case, ScalesGradients)
     assert isinstance(tested, Record)
@@ -78,9 +76,7 @@ def test_the_page_tells_of_the_cases_that_are_run() -> None:
 
 
 @pytest.mark.parametrize(("times", "end"), [(1, "1: Timeout (0:01:00)!"), (2, "1: Timeout (0:01:00)!"), (0, "-11: ")])
-def test_a_case_that_hangs_is_run_once_more_where_a_fork_may_hang(
-    times: int, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_case_that_hangs_is_run_once_more_where_a_fork_may_hang(times, end, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that crashes is not."""
     case = Case(world="gloo2")
     hung, well = ranks._judged(case, [], f"rank 1 ended with {end}"), outcome.Outcome(case, EQUAL)

@@ -26,9 +26,7 @@ SLOW_IF_PASSIVE = changed(
 
 
 @pytest.mark.parametrize("asks", ['rank = int(os.environ["RANK"])', 'rank = int(os.getenv("LOCAL_RANK"))', ""])
-def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
-    asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(asks, tmp_path, monkeypatch) -> None:
     with running(DDP.format(asks=asks), tmp_path, monkeypatch) as runner:
         facts = runner.describe(steps=False)
         assert facts.ranked
@@ -50,9 +48,7 @@ TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
     [(DDP.format(asks='rank = int(os.environ["RANK"])'), 64), ("torchrun_style", 64), ("ddp_shares_batch", 32)],
     ids=["needs a rank", "a batch per process", "a batch that is divided"],
 )
-def test_the_users_launch_line_is_the_baseline(
-    script: str, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_launch_line_is_the_baseline(script, batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(script, tmp_path, monkeypatch, launcher=TORCHRUN) as runner:
         facts = runner.describe()
         assert (facts.ranked, facts.why_not_several, facts.warnings) == (True, OWN_NUMBER, ())

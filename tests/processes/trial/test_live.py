@@ -397,9 +397,7 @@ def test_trials_of_a_task_file_do_not_see_each_others_counts(tmp_path: Path) -> 
             assert set(replicate.round(0.1)) == {"baseline"}
 
 
-def test_ranks_share_no_memory_that_was_made_before_they_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_share_no_memory_that_was_made_before_they_are_known(tmp_path, monkeypatch) -> None:
     place(SCRIPTS["torchrun_style"], tmp_path, 100_000)
     text = (tmp_path / "torchrun_style.py").read_text()
     counts = "import multiprocessing\nCOUNTER = multiprocessing.Value('i', 0)\n"

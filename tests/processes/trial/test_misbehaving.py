@@ -101,9 +101,7 @@ def check_details(how: str, outcome: Outcome, end: TrialEnd) -> None:
 
 
 @pytest.mark.parametrize(("how", "settings", "kind", "words"), [marked(case) for case in CASES])
-def test_every_fault_is_classified_and_leaves_nothing(
-    runner: Runner, folder: Path, how: str, settings: Settings, kind: type[Outcome], words: str
-) -> None:
+def test_every_fault_is_classified_and_leaves_nothing(runner: Runner, folder: Path, how, settings, kind, words) -> None:
     (folder / "behaviour").write_text(how)
     files, memory, others = listing(folder), shared_memory(), process_tree.descendants(os.getpid())
     outcome, end = attempt(runner, folder, how, settings)
@@ -117,9 +115,7 @@ def test_every_fault_is_classified_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("shares", [(ONE, TWO, WORKERS), pytest.param((TWO, BY_MPI), marks=pytest.mark.mpi)])
-def test_the_same_seed_gives_the_same_losses_however_the_batch_is_shared(
-    runner: Runner, folder: Path, shares: tuple[Settings, ...]
-) -> None:
+def test_the_same_seed_gives_the_same_losses_however_the_batch_is_shared(runner: Runner, folder: Path, shares) -> None:
     outcomes = [attempt(runner, folder, "well", settings)[0] for settings in shares]
     losses = [outcome.losses for outcome in outcomes if isinstance(outcome, Completed)]
     assert len(losses) == len(shares)

@@ -98,9 +98,7 @@ def plain_text(text: str) -> str:
 @pytest.mark.parametrize("changes", SESSIONS.values(), ids=SESSIONS)
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda tracer: tracer.__name__)
 @pytest.mark.parametrize("after", [False, True], ids=["open", "closed"])
-def test_a_prepared_model_is_traced_as_it_is(
-    tracer: Callable[[nn.Module], str], changes: dict[str, Any], after: bool
-) -> None:
+def test_a_prepared_model_is_traced_as_it_is(tracer, changes, after) -> None:
     expected = plain_text(tracer(net()))
     torch._dynamo.reset()
     model = net()

@@ -421,9 +421,7 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("name", "make", "words"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_what_could_differ_after_the_first_steps_is_left_alone(
-    name: str, make: Callable[[], Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_differ_after_the_first_steps_is_left_alone(name, make, words, monkeypatch) -> None:
     if "top level" in words:
         monkeypatch.setattr("multiprocessing.get_start_method", lambda **_: "spawn")
     item, (*_, knob) = make(), SETTINGS[name]

@@ -304,9 +304,7 @@ ERRORS: list[Callable[[], BaseException]] = [
 
 @pytest.mark.parametrize("dataset", [Samples, Broken])
 @pytest.mark.parametrize("error", [*ERRORS, None])
-def test_what_a_worker_cannot_do_ends_as_without_workers(
-    error: Callable[[], BaseException] | None, dataset: Any
-) -> None:
+def test_what_a_worker_cannot_do_ends_as_without_workers(error, dataset) -> None:
     """It raises what a stream has made before and a map makes in the worker, or gives what cannot be sent."""
     made = error() if error is not None and dataset is Broken else None
 

@@ -73,9 +73,7 @@ def test_a_word_of_process_groups_asks_for_one(loaded: Path, word: str) -> None:
         (None, OUR_ONE, "OMP_NUM_THREADS in your environment"),
     ],
 )
-def test_who_sets_the_threads(
-    by_script: int | None, environment: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_sets_the_threads(by_script, environment, words, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", environment)
     monkeypatch.setenv(USERS_THREADS, "OMP_NUM_THREADS=1")
     hooks = Hooks()

@@ -38,9 +38,7 @@ def proof(low: float, high: float) -> Proof:
         ((0.97, 1.1), (0.8, 1.1), OPEN),
     ],
 )
-def test_an_interval_that_holds_and_does_not_is_inconclusive(
-    claimed: tuple[float, float], measured: tuple[float, float], verdict: Claim
-) -> None:
+def test_an_interval_that_holds_and_does_not_is_inconclusive(claimed, measured, verdict) -> None:
     result = CheckResult("amp", proof(*claimed), proof(*measured))
     assert (result.verdict, EXIT_CODES) == (verdict, {HOLDS: 0, FAILS: 4, OPEN: 5})
     assert checked(result).endswith(CHECKED[verdict.value])

@@ -57,9 +57,7 @@ class TestContenders:
             (OWN.but(threads=1, num_workers=8), 2.0, None),
         ],
     )
-    def test_fewer_threads_run_if_more_are_busy_than_fit(
-        self, own: Settings, threads: float, fewer: int | None
-    ) -> None:
+    def test_fewer_threads_run_if_more_are_busy_than_fit(self, own, threads, fewer) -> None:
         found = candidates(own, facts(), SHARES, threads)
         assert (found["threads"][0].threads if "threads" in found else None) == fewer
         assert len(found) == 2, "one beside the step, since steps are slow then"

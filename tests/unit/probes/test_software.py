@@ -59,9 +59,7 @@ def test_nccl_needs_a_gpu(tmp_path: Path) -> None:
         (True, "mpiexec", MPICH, 2**16, False, "less than 8 MiB left"),  # it would kill its processes
     ],
 )
-def test_mpi(
-    tmp_path: Path, installed: bool, program: str | None, answer: str, free: int, usable: bool, words: str
-) -> None:
+def test_mpi(tmp_path: Path, installed, program, answer, free, usable, words) -> None:
     machine = plain(
         modules={"torch": 1.0} | ({"mpi4py": 1.0} if installed else {}),
         programs={program: "/usr/bin/mpiexec"} if program else {},

@@ -57,9 +57,7 @@ def baseline(step_seconds: float) -> Outcome:
         (baseline(2.0), {"train_seconds": 36_000.0, "budget": 20.0}, 20.0),  # what the user says is final
     ],
 )
-def test_the_step_and_the_training_ahead_decide(
-    outcome: Outcome | None, wishes: dict[str, float], expected: float
-) -> None:
+def test_the_step_and_the_training_ahead_decide(outcome, wishes, expected) -> None:
     assert Options(**wishes).seconds(outcome) == expected
 
 
