@@ -356,6 +356,7 @@ def install() -> None:
         setattr(torch.Tensor, f"is_{kind}", property(lambda tensor, kind=kind: tensor.device.type == kind))
     cuda._is_in_bad_fork, cuda._get_device_properties = answers["_cuda_isInBadFork"], properties
     cuda._exchange_device = cuda._maybe_exchange_device = driver.select
+    cuda._cudart = SimpleNamespace(cudaMemGetInfo=lambda index: (driver.shared.left(driver.cards[index]), MEMORY))
     if "library" not in WITHOUT:
         nvml = functools.cache(lambda: start_thread("cuda00001800007"))
         cuda._raw_device_count_nvml = lambda: nvml() or len(fake_cards.BY_BUS)
