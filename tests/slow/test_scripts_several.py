@@ -41,7 +41,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the script was tuned with a batch of 32."""
     folder = tmp_path_factory.mktemp("several")
     (folder / "train.py").write_text(SCRIPT)
-    done = autotune(folder, "tune", "--budget", "20s", "--only", "malloc", "train.py", "10000000", "32")
+    done = autotune(folder, "tune", "--budget", "60s", "--only", "malloc", "train.py", "10000000", "32")
     assert done.code == 0, done.err
     return folder
 
