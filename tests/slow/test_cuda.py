@@ -56,7 +56,7 @@ def losses(printed: str) -> list[float]:
 def test_a_script_on_a_card_is_tuned_and_runs_as_before(tmp_path: Path) -> None:
     """It cannot be forked where it trains, and does not repeat its bits: no knob is left out for either."""
     cards = variables(tmp_path)
-    found = tuned(tmp_path, cards, "--budget", "100s", "--only", "optimizer_impl,precision,channels_last")
+    found = tuned(tmp_path, cards, "--budget", "100s")
     assert found.profile["target"]["device"] == "cuda"
     assert found.profile["evidence"]["trials"] > 5, found.err
     assert "repeat" not in found.err
