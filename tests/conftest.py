@@ -1,7 +1,5 @@
 """Every test runs in a home of its own and leaves no variable and no thread behind."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import itertools
@@ -72,8 +70,18 @@ def _threads(before: set[threading.Thread]) -> list[str]:
     return [f"thread {thread.name}" for thread in own if thread.is_alive()]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot do, and say why."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Hand files out in the order of `pytest_collection_modifyitems`, not those with the most tests first."""
+    config.option.loadscopereorder = False
+
+
+SLOWEST = ("tests/same_training", "tests/processes/trial/test_live.py", "tests/processes", "tests/torch", "tests/unit")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot do, and say why. Of several processes none is left alone with a long file."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((k for k, name in enumerate(SLOWEST) if item.nodeid.startswith(name)), 0))
     for item in items:
         for marker, reason_of in (("gpu", no_gpu), ("root", no_root), ("mpi", no_mpi)):
             if item.get_closest_marker(marker) and (reason := reason_of()):

@@ -1,7 +1,5 @@
 """Hypothesis strategies that several tests share."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from autotune.knobs.knob import Count, Knob

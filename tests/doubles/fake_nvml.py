@@ -1,7 +1,5 @@
 """A driver that answers from tables, in place of pynvml."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

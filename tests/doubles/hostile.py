@@ -1,7 +1,5 @@
 """Profiles written to harm: one corpus for every way in which a profile is read."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys
@@ -105,7 +103,6 @@ def _structure() -> dict[str, str]:
 
 def _values(bird: Path) -> dict[str, str]:
     return {
-        "preload": instead("allocator: default", f"allocator: {bird}"),
         "preload key": TEXT + f"environment:\n  LD_PRELOAD: {bird}\n",
         "software as environment": instead("torch: 2.9.0", f"PYTHONSTARTUP: {bird}"),
         "software as list": instead("torch: 2.9.0", "torch: [2, 9]"),
@@ -148,18 +145,16 @@ def _unicode() -> dict[str, str]:
 
 @functools.cache
 def _numbers() -> dict[str, str]:
-    threads = ("1:30", "2020-01-01", "-1", "0", "1000000000", "9" * 1000, "8e0", "8.0", ".nan", ".inf", "true", "null")
+    threads = ("1:30", "2020-01-01", "-1", "0", "9" * 1000, "8e0", "8.0", ".nan", ".inf", "true", "null")
     found = {
         f"{text[:20]} threads": instead("threads: 8\n    interop", f"threads: {text}\n    interop") for text in threads
     }
-    rates = (".nan", ".inf", "1e999", "-0.5", "1e300", "fast")
+    rates = (".inf", "1e999", "-0.5", "1e300", "fast")
     found |= {f"{text} rate": instead("rate: 2010.5", f"rate: {text}") for text in rates}
     return found | {
         "huge version": instead("torch: 2.9.0", f"torch: {'9' * 60}"),
         "infinite version": instead("torch: 2.9.0", "torch: 1e999"),
         "huge memory": instead("memory_gib: 32", "memory_gib: 1e300"),
         "samples": instead("samples: 50000", f"samples: {'9' * 90}"),
-        "proven though slower": instead("low: 1.55", "low: 0.1"),
-        "proven a million": instead("value: 1.62", "value: 1000000.0").replace("high: 1.7", "high: null", 1),
         "huge value": instead("value: nccl", f"value: {'9' * 90}"),
     }

@@ -1,7 +1,5 @@
 """Example inspections."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +8,7 @@ from autotune.knobs.task_facts import TaskFacts
 from autotune.stats.proof import Proof, Round
 from tests.doubles.simulation.simulator import context, inventory
 
-PLACES = {
-    Part.LOOP: Place("log_metrics", "train.py", 41, 0.8),
-    Part.LOADER: Place("__getitem__", "train.py", 12, 0.4),
-}
+PLACES = {Part.LOOP: Place("log_metrics", "train.py", 41, 0.8), Part.LOADER: Place("__getitem__", "train.py", 12, 0.4)}
 
 
 def blocks(*noise: float, **shares: float) -> tuple[dict[Part, float], ...]:

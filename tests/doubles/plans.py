@@ -1,7 +1,5 @@
 """Plans for the tests of export: one process, two processes on CPUs, and a GPU."""
 
-from __future__ import annotations
-
 from autotune.devices import CUDA
 from autotune.knobs.allocator import GLIBC_VARIABLES
 from autotune.knobs.knob import Plan

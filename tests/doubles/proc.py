@@ -1,7 +1,5 @@
 """A ``/proc`` of a few processes, written by hand and replayed by `Recorded`."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A small, valid profile for these tests, and how to look for it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

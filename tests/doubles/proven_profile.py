@@ -1,7 +1,5 @@
 """Small valid profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from autotune.knobs.level import LEVELS

@@ -1,7 +1,5 @@
 """A machine replayed from a folder tree and a small JSON file: probes are tested on machines nobody here owns."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Example records for the report's tests: one machine, and profiles that end well, badly and in doubt."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -41,10 +39,7 @@ def inventory(**changes: Any) -> Inventory:
     backends = (Backend("gloo", True, ""), Backend("nccl", False, "no CUDA device"))
     values: dict[str, Any] = {
         "cpu": replace(
-            plain.cpu,
-            model="AMD EPYC 9B14 [96-Core]",
-            family="epyc-zen4",
-            features=("avx2", "avx512f", "avx512_bf16"),
+            plain.cpu, model="AMD EPYC 9B14 [96-Core]", family="epyc-zen4", features=("avx2", "avx512f", "avx512_bf16")
         ),
         "budget": replace(plain.budget, quota=8.0, threads=8, limit=limit),
         "memory": replace(memory, shm_total=64 * 2**20, shm_free=64 * 2**20, transparent_hugepages="madvise"),

@@ -1,7 +1,5 @@
 """Real servers of registries, on the loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

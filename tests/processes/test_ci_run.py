@@ -1,7 +1,5 @@
 """`.ci/run` runs the README's test command, and the rest."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cards in a process: the double breaks like CUDA, and what the product does with a card in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

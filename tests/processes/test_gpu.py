@@ -1,7 +1,5 @@
 """What only a real GPU can show. Skipped where there is none; run wherever there is one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``python -m tests.same_training``: run all combinations and print the table; see ``docs/training.md``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """`Case`: one training and the settings it runs under. `AXES` names every value, with how often it is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 

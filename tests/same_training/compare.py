@@ -1,7 +1,5 @@
 """Compare two records: the first difference in words, or None; and how close floats must be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Cases that run in the test's own process have one thread and random numbers of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The fixed list of cases: a seeded covering array. Every legal pair of values meets; rare values stay rare."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Samples with an id each, and batches of every class: the ids tell which data a step saw."""
 
-from __future__ import annotations
-
 import functools
 import random
 import tempfile

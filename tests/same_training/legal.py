@@ -1,7 +1,5 @@
 """Which values go together: `legal` replaces a value that plain PyTorch itself does not take beside the others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.same_training.case import AXES, BATCH_NORM, OWN_WORKERS, STREAMS, Case

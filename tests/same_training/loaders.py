@@ -1,7 +1,5 @@
 """Data loaders: one builder a value of the axis."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator

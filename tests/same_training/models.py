@@ -1,7 +1,5 @@
 """Tiny models, one builder a value of the axis. Each gives logits of shape ``(batch, TOKENS, CLASSES)``."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

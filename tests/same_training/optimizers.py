@@ -1,7 +1,5 @@
 """Optimizers, schedulers and losses: one builder a value of the axis."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Judge one case: the records of all ranks against that of plain PyTorch."""
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator

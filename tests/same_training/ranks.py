@@ -1,7 +1,5 @@
 """Start the rank processes, collect their records, and judge every case."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

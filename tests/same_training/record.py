@@ -1,7 +1,5 @@
 """`Record`: what one side's training left behind, in a form that two sides can be compared in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Only BatchNorm can tell the difference: it normalises over a part. The loss is that of the whole batch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The two sides that run one loop: plain PyTorch, and the runtime."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

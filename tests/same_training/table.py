@@ -1,7 +1,5 @@
 """The table of all outcomes, as text, and its totals in ``docs/training.md``."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

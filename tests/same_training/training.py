@@ -1,7 +1,5 @@
 """The training loop, written once for both sides, with everything a `Case` may ask of it."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -6,8 +6,6 @@ With torchrun's variables for several processes, which share one process group. 
 the stack on stderr, one in which a rank fails with its error; the parent then starts all again after that case.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import pickle

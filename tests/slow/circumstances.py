@@ -4,8 +4,6 @@ python circumstances.py unusual CPUS COMMAND ...   # become COMMAND, in circumst
 python circumstances.py                            # write them down
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs the real command line on real task files and looks at what is left afterwards."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json

@@ -4,8 +4,6 @@ Read by a plain child of the shell, by the ranks of a trial and by what `autotun
 whose circumstances nobody has by chance.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

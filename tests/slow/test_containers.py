@@ -1,7 +1,5 @@
 """A container's tiny /dev/shm for real: it ends with a profile that fits."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

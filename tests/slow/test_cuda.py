@@ -1,7 +1,5 @@
 """Whole runs of plain scripts on cards: tune, proof and `run`. See `tests/doubles/cuda`."""
 
-from __future__ import annotations
-
 import re
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Every example trains as a script, with a profile and without, and learns the same."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

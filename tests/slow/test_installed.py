@@ -1,7 +1,5 @@
 """The package that people install: a wheel built from the source archive, in an environment that has nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

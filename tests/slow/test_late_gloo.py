@@ -1,7 +1,5 @@
 """Gloo's own threads that get CPU time late: two ranks train while these get almost none, and end."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

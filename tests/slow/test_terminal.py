@@ -1,7 +1,5 @@
 """Started from a terminal: Ctrl-C reaches the tuner alone, and user code that opens the terminal finds none."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -3,8 +3,6 @@
 No test waits for a machine's speed: budgets are long, and a run ends early because `--only` leaves little to try.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -21,7 +19,7 @@ from tests.slow.harness import MLP, PATIENCE, autotune, begin, left, read_until,
 
 pytestmark = pytest.mark.torch
 
-SLOW_SAMPLES = "    import time\n\n    time.sleep(4e-3 * len(inputs))\n    return nn.functional"
+SLOW_SAMPLES = "    import time\n\n    time.sleep(1e-3 * len(inputs))\n    return nn.functional"
 """Of the last line of `MLP`: two processes are twice as fast as one, whatever the machine."""
 
 TRAINING = """

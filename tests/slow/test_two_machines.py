@@ -1,7 +1,5 @@
 """Two machines for real: network namespaces joined by a cable of their own, with host names that resolve to nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Every test leaves the process as it found it: its switches, and PyTorch's own classes and modules."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Tiny trainings for tests in this process and in others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

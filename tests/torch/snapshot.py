@@ -1,7 +1,5 @@
 """What hangs on a model, an optimizer or a loader, object by object."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Devices, on stand-ins: another card than the first, bare tensors, and what starts a context."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -45,9 +43,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Seen:
 @pytest.mark.parametrize(
     ("where", "found"), [("cuda:1", "cuda:1"), ("cuda:0", "cuda"), ("mps:0", "mps"), ("cpu", "cpu")]
 )
-def test_bare_tensors_tell_the_device_and_its_index(
-    where: str, found: str, bare: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bare_tensors_tell_the_device_and_its_index(where, found, bare: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Card, "where", torch.device(where))
     assert script_facts("train", bare).device == found
 

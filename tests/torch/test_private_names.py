@@ -3,8 +3,6 @@
 The versions that have them are those on which the tests were run: docs/reliability.md (2.6 to 2.15).
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import multiprocessing.process

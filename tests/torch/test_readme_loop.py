@@ -1,7 +1,5 @@
 """The README's training loop trains, with the example of the page on task files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Unit tests run in seconds: properties are tried with fewer examples than hypothesis takes by itself."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 settings.register_profile("unit", max_examples=40, deadline=None)

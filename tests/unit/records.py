@@ -1,7 +1,5 @@
 """Inventories and profiles for tests of knobs and of what `autotune.load` settles on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The documents are true: links lead somewhere, commands and options exist, limits hold, examples are real."""
 
-from __future__ import annotations
-
 import ast
 import html
 import re

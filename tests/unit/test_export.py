@@ -1,7 +1,5 @@
 """Every knob of a profile is in the text of every target: as a line to paste, or named with the reason."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """System calls by name: what the kernel answers, and what a system without the call does."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

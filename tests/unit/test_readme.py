@@ -1,7 +1,5 @@
 """The README's two marked commands do all the set-up, and its levels are the code's."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import itertools
 import re

@@ -5,8 +5,6 @@ simulated too kindly: a tensor of a card that is saved comes back on the CPU; st
 NCCL and Triton are missing; no card is throttled; a `torch.Generator` of a card cannot be made.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

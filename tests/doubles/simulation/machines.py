@@ -1,7 +1,5 @@
 """The simulated machines that search methods are judged on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from autotune.knobs.settings import Settings

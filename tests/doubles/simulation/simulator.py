@@ -4,8 +4,6 @@
 trial to trial, drift, memory that runs out, and a price in (simulated) seconds. Nothing sleeps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

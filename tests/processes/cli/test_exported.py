@@ -1,7 +1,5 @@
 """What is printed works: shells run it, launchers start it, trainers are built from it. No network is used."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

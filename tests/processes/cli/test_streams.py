@@ -1,7 +1,5 @@
 """A process of the command line: streams that are closed, full, or read by nobody; what it imports."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

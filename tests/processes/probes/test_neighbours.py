@@ -1,7 +1,5 @@
 """The CPU time of real processes beside our own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

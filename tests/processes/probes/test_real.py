@@ -1,7 +1,5 @@
 """The probes on the machine the tests run on, with real masks, control groups and mounts."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import getpass

@@ -1,7 +1,5 @@
 """Two processes that write the same profile."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Registries at URLs, on real servers and in memory; servers that are down, slow or lie."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading
@@ -74,9 +72,7 @@ def test_a_profile_at_a_url_is_kept_for_when_it_is_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", ["none", "read only"])
-def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
-    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(cache, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     where = Path("/proc/none") if cache == "read only" else None
@@ -118,9 +114,7 @@ def test_a_lying_server_is_named_and_skipped(path: str, words: str, liar: str) -
     assert "secret-word" not in "".join(found.notes)
 
 
-def test_no_message_and_no_log_holds_credentials(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_message_and_no_log_holds_credentials(caplog, capfd) -> None:
     caplog.set_level(logging.DEBUG)
     url = "http://user:secret-word@127.0.0.1:9/profiles?token=secret-word#secret-word"
     found = registry.search(here(), [url])

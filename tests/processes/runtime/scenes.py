@@ -4,8 +4,6 @@ Every process draws other random numbers of its own: what rank 0 draws must deci
 and schedules on several processes stand in `tests.same_training`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Masks for real, each in a process of its own; skipped, with the reason, where not permitted."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A script under `autotune run`: what it sees, how it trains and how it ends are those of plain Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -137,9 +135,7 @@ SAID = "autotune: this training ran with level safe: malloc=keep. AUTOTUNE_DISAB
     ],
     ids=["run", "interrupted", "load and interrupted", "load", "a with block", "closed", "disabled", "own exit"],
 )
-def test_an_error_is_followed_by_what_was_in_force(
-    text: str, run: bool, disabled: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_is_followed_by_what_was_in_force(text, run, disabled, said, tmp_path, monkeypatch) -> None:
     """After all that the user's own hook shows, which stays in its place."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOTUNE_DISABLE", disabled)

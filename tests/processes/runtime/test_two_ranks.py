@@ -1,7 +1,5 @@
 """Two real processes train as one does, over gloo and over MPI."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -161,9 +159,7 @@ def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, mo
         ("cpu", 2, {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}, torch.device("cpu")),
     ],
 )
-def test_each_local_rank_has_its_gpu(
-    target: str, gpus: int, environment: dict[str, str], wanted: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_local_rank_has_its_gpu(target, gpus, environment, wanted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert processes.own_device(target, environment) == wanted
 

@@ -3,8 +3,6 @@
 python two_ranks.py FOLDER          with RANK, WORLD_SIZE, LOCAL_WORLD_SIZE
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ The scripts know nothing of autotune. Most are one of two common scripts with a 
 into a folder and gives the arguments that start it there.
 """
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Frameworks are kept still in trials, and nothing that a script asks of them is refused."""
 
-from __future__ import annotations
-
 import importlib.util
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +21,9 @@ RICH = changed(
 
 
 @pytest.mark.parametrize(
-    ("source", "needs"),
-    [(LIGHTNINGS, "lightning"), (RICH, "rich")],
-    ids=["Lightning's rich bar", "rich"],
+    ("source", "needs"), [(LIGHTNINGS, "lightning"), (RICH, "rich")], ids=["Lightning's rich bar", "rich"]
 )
-def test_a_script_with_bars_and_monitors_can_be_forked_where_it_trains(
-    source: str, needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_with_bars_and_monitors_can_be_forked_where_it_trains(source, needs, tmp_path, monkeypatch) -> None:
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
     with running(source, tmp_path, monkeypatch) as runner:

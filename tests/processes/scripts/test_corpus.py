@@ -1,7 +1,5 @@
 """The scripts of the corpus: each is brought to its training and measured, or refused with its own reason."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Its argument is a JSON object: uid, without, scratch, network, room, imports, be
 Prints one JSON object with the way taken, and one per trial: the error that ended it, and what it put into ``said``.
 """
 
-from __future__ import annotations
-
 import ctypes  # noqa: F401  # what trials import: another user may not be able to read it
 import encodings.idna  # noqa: F401
 import errno

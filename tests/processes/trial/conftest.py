@@ -1,7 +1,5 @@
 """One fork server for a module of tests, with a task that does what a file says."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runners for scripts and task files, with real processes."""
 
-from __future__ import annotations
-
 import functools
 import os
 import time

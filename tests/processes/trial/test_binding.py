@@ -1,7 +1,5 @@
 """Trials on CPUs of their own, for real: every rank and every worker says where it may run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -78,9 +76,7 @@ def masks(out: Path) -> dict[str, str]:
     return found
 
 
-def test_ranks_have_cpus_of_their_own_with_workers_beside_them_and_the_next_trial_is_free(
-    runner: Runner, out: Path
-) -> None:
+def test_ranks_have_cpus_of_their_own_with_workers_beside_them_and_the_next_trial_is_free(runner, out) -> None:
     first, second = CPUS[:2]
     wanted = Settings(processes=2, batch_size=4, num_workers=1, binding="cores")
     outcome = attempt(runner, wanted, Affinity((first,), (second,)), Affinity((second,), (first,)))

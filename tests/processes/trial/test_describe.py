@@ -1,14 +1,12 @@
 """Real processes: what the parent learns of a task, whatever running its step does, and however its import ends."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from autotune.errors import AutotuneError, NothingUsable, UserCodeError
+from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.task_facts import TaskFacts
 from autotune.trial import process_tree
 from autotune.trial.parent import runner as runner_module
@@ -31,9 +29,7 @@ def described(runner: Runner, how: str) -> TaskFacts:
         ("raises", "ValueError: expected 3 channels, got 4"),
     ],
 )
-def test_whatever_the_step_does_costs_only_what_it_would_tell(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch, how: str, words: str
-) -> None:
+def test_whatever_the_step_does_costs_only_what_it_would_tell(runner, monkeypatch, how, words) -> None:
     if how == "stops_itself":
         monkeypatch.setattr(runner_module, "STEP_SECONDS", 0.5)
     facts = described(runner, how)
@@ -52,9 +48,7 @@ def test_whatever_the_step_does_costs_only_what_it_would_tell(
     ],
     ids=["it crashes", "the server is killed", "the budget ends"],
 )
-def test_an_import_that_does_not_end_well_is_an_error(
-    tmp_path: Path, source: str, seconds: float, error: type[AutotuneError], words: str
-) -> None:
+def test_an_import_that_does_not_end_well_is_an_error(tmp_path: Path, source, seconds, error, words) -> None:
     (tmp_path / "model.py").write_text(source)
     before = process_tree.descendants(os.getpid())
     with running_task(tmp_path / "model.py") as runner:

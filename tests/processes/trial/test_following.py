@@ -1,7 +1,5 @@
 """Real processes: a script is followed past the end of an epoch, and its trials have memory as its run has it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

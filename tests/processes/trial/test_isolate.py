@@ -3,8 +3,6 @@
 Each promise is held once for each way to isolate trials.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import uuid
@@ -49,16 +47,12 @@ PERMITTED = {"working folder", "folder in it", "home", "cache", "overwrite", "ap
 UNSEEN = {"program", "library in C"}
 """What an audit hook does not see."""
 IMPORTS = "import ctypes, mmap, os, shutil, subprocess\n"
+only_overlays = pytest.mark.parametrize("world", OVERLAYS, indirect=True)
+only_the_audit_hook = pytest.mark.parametrize("world", ["neither namespaces nor Landlock"], indirect=True)
 
 
 @pytest.fixture(params=WAYS)
 def world(request: pytest.FixtureRequest) -> Iterator[UsersWorld]:
-    with users_world(WAYS[request.param]) as made:
-        yield made
-
-
-@pytest.fixture(params=OVERLAYS)
-def overlaid(request: pytest.FixtureRequest) -> Iterator[UsersWorld]:
     with users_world(WAYS[request.param]) as made:
         yield made
 
@@ -114,9 +108,7 @@ def test_a_users_checkpoint_is_not_overwritten_by_the_writer_in_c(world: UsersWo
             assert "a trial may not write here" in each["error"][1]
 
 
-def test_what_is_written_before_the_fork_is_seen_after_it_and_what_a_trial_writes_only_by_itself(
-    world: UsersWorld,
-) -> None:
+def test_what_is_written_before_the_fork_is_seen_after_it_and_what_a_trial_writes_only_by_itself(world) -> None:
     before = "import os\nopen('early', 'w').write('e'); os.mkdir('folder'); os.remove('train.csv')"
     look = "import os; said[:] = sorted(os.listdir()), os.listdir('folder')"
     first, second = world.run(
@@ -177,41 +169,46 @@ def test_the_network_stays_where_it_is_permitted(world: UsersWorld) -> None:
     assert found["said"] == [None]
 
 
-def test_trials_have_ports_of_their_own(overlaid: UsersWorld) -> None:
+@only_overlays
+def test_trials_have_ports_of_their_own(world: UsersWorld) -> None:
     bind = "import socket; s = socket.create_server(('127.0.0.1', 29500)); s.listen()"
-    assert [each["error"] for each in overlaid.run(bind, before=bind)] == [None]
+    assert [each["error"] for each in world.run(bind, before=bind)] == [None]
 
 
-def test_a_trial_that_writes_too_much_ends(overlaid: UsersWorld) -> None:
-    (found,) = overlaid.run("open('big', 'wb').write(bytes(20 * 2**20))", room=10 * 2**20)
+@only_overlays
+def test_a_trial_that_writes_too_much_ends(world: UsersWorld) -> None:
+    (found,) = world.run("open('big', 'wb').write(bytes(20 * 2**20))", room=10 * 2**20)
     assert found["error"][:2] == ["OSError", "[Errno 28] No space left on device"]
 
 
-def test_nothing_but_scratch_is_left(overlaid: UsersWorld) -> None:
-    overlaid.run("open('big', 'wb').write(bytes(2**20))", before="open('early', 'w').write('x')")
-    assert [path for path in overlaid.scratch.rglob("*") if not path.is_dir()] == []
+@only_overlays
+def test_nothing_but_scratch_is_left(world: UsersWorld) -> None:
+    world.run("open('big', 'wb').write(bytes(2**20))", before="open('early', 'w').write('x')")
+    assert [path for path in world.scratch.rglob("*") if not path.is_dir()] == []
 
 
-def test_a_process_with_threads_is_not_moved(overlaid: UsersWorld) -> None:
-    (overlaid.scratch / "again").mkdir()
-    overlaid.give(overlaid.scratch / "again")
+@only_overlays
+def test_a_process_with_threads_is_not_moved(world: UsersWorld) -> None:
+    (world.scratch / "again").mkdir()
+    world.give(world.scratch / "again")
     code = f"""
 import threading
 from pathlib import Path
 from autotune.trial.isolation.isolate import isolate
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-found = isolate(Path({str(overlaid.scratch / "again")!r}))
+found = isolate(Path({str(world.scratch / "again")!r}))
 said.append(found.way)
 """
-    (found,) = overlaid.run(code)
+    (found,) = world.run(code)
     assert found["said"] == ["redirected"], found
 
 
-def test_in_a_container_whose_root_is_an_overlay_trials_see_as_much(overlaid: UsersWorld) -> None:
+@only_overlays
+def test_in_a_container_whose_root_is_an_overlay_trials_see_as_much(world: UsersWorld) -> None:
     """The kernel stacks two overlays at most. The first `isolate` stands for the container."""
-    inner = overlaid.scratch / "inner"
+    inner = world.scratch / "inner"
     inner.mkdir()
-    overlaid.give(inner)
+    world.give(inner)
     before = f"""
 import os
 from pathlib import Path
@@ -223,7 +220,7 @@ open("early", "w").write("e")
 os.remove("train.csv")
 """
     look = "said[:] = sorted(os.listdir()); open('early', 'a').write('x'); os.remove('large.bin')"
-    for found in overlaid.run(look, look, before=before):
+    for found in world.run(look, look, before=before):
         assert found["error"] is None
         assert found["said"] == ["data", "early", "large.bin"]
 
@@ -258,3 +255,70 @@ cache = os.environ.get("TORCH_HOME") or os.path.expanduser("~/.cache/torch")
 said.append(open(cache + "/weights").read())
 """
     assert [each["said"] for each in world.run(code)] == [["weights", "part", "weights"]]
+
+
+# The audit hook by itself ---------------------------------------------------------------------------------------------
+
+HOOKED = """
+import os, pathlib, shutil, socket, tempfile, urllib.request
+from multiprocessing.shared_memory import SharedMemory
+inside, outside = pathlib.Path.cwd(), pathlib.Path({home!r})
+TOKEN = {token!r}
+(inside / "own").write_text("own")
+(inside / "link").symlink_to(outside / "notes.txt")
+"""
+FORBIDDEN = [
+    "open(outside / 'notes.txt', 'r+b')",
+    "os.rename(outside / 'notes.txt', inside / 'file')",
+    "os.replace(inside / 'own', outside / 'notes.txt')",
+    "os.makedirs(outside / 'a' / 'b')",
+    "shutil.move(outside / 'notes.txt', inside / 'moved')",
+    "os.symlink('x', outside / 'new')",
+    "os.link(inside / 'own', outside / 'new')",
+    "os.truncate(outside / 'notes.txt', 0)",
+    "os.utime(outside / 'notes.txt')",
+    "open(inside / 'link', 'w')",
+    "os.truncate(inside / 'link', 0)",
+    "os.chdir(outside); open('notes.txt', 'w')",
+    "os.chdir(outside); os.remove('notes.txt')",
+    "os.remove('notes.txt', dir_fd=os.open(outside, os.O_RDONLY))",
+]
+PASSES = [
+    "open(outside / 'notes.txt').read()",
+    "open(inside / 'new', 'w'); os.remove(inside / 'new')",
+    "os.makedirs(inside / 'a' / 'b'); shutil.rmtree(inside / 'a')",
+    "os.makedirs(outside, exist_ok=True)",
+    "os.remove(inside / 'link')",
+    "open('/dev/null', 'w').write('x')",
+    "tempfile.TemporaryFile(dir=inside).write(b'x')",
+    "read, write = os.pipe(); os.fdopen(write, 'w').write('x')",
+    "open(f'/dev/shm/{TOKEN}', 'w'); os.remove(f'/dev/shm/{TOKEN}')",
+    "memory = SharedMemory(create=True, size=1); memory.unlink()",
+]
+CALLS = [
+    "socket.create_connection(('192.0.2.1', 80))",
+    "socket.getaddrinfo('example.org', 443)",
+    "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 80))",
+    "urllib.request.build_opener(urllib.request.ProxyHandler({})).open('http://192.0.2.1/')",
+]
+OTHERS = ["open(f'/dev/shm/{TOKEN}-users/data', 'w')", "os.rmdir(f'/dev/shm/{TOKEN}-users')"]
+
+
+@only_the_audit_hook
+def test_changes_outside_and_calls_are_stopped_and_named_and_all_else_passes(world: UsersWorld) -> None:
+    before, token = tree_hash(world.home), f"autotune-test-{uuid.uuid4().hex}"
+    start, codes = HOOKED.format(home=str(world.home), token=token), [*FORBIDDEN, *PASSES, *CALLS, *OTHERS]
+    users = Path("/dev/shm", f"{token}-users")
+    users.mkdir()
+    try:
+        errors = [each["error"] for each in world.run(*(start + code for code in codes))]
+    finally:
+        users.rmdir()
+    found = dict(zip(codes, errors, strict=True))
+    for code in FORBIDDEN:
+        assert found[code][0] == "PermissionError", (code, found[code])
+        assert all(words in found[code][1] for words in (str(world.home), "$TMPDIR")), (code, found[code])
+    assert {code: found[code] for code in PASSES} == dict.fromkeys(PASSES)
+    assert all("--allow-network" in str(found[code]) for code in CALLS)
+    assert [found[code][0] for code in OTHERS] == ["PermissionError"] * 2
+    assert tree_hash(world.home) == before

@@ -1,7 +1,5 @@
 """Real processes: settings change inside a running training, and trials are the script to its own eyes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time
@@ -77,6 +75,10 @@ def test_one_training_serves_many_settings(begin: Begin) -> None:
     with found.start_replicate({"baseline": own, "safe": others[0], "amp": others[2]}) as replicate:
         assert set(replicate.round(0.1)) == {"baseline", "safe", "amp"}
     assert runner.started == 4, "the replicate is one process more"
+    for left in (0.1, 1.1):
+        runner.deadline = time.monotonic() + left
+        outcome = found.measure(own.but(omp_wait_policy="passive"), 0.0, runner.deadline)
+        assert outcome.reason == "its share of the budget ended before it was measured", "and ends nothing"
 
 
 STARTED_HERE = "import os\nbegun = os.getpid()\n"
@@ -103,28 +105,21 @@ def test_a_thread_that_has_ended_forbids_nothing(begin: Begin) -> None:
     assert found.measure(own, 0.0, runner.deadline).measured
 
 
-def test_a_start_that_the_budget_does_not_reach_ends_nothing(begin: Begin) -> None:
-    runner, found, own = begin(THREAD + TRAINS.format(samples=640, noise=""))
-    assert found.measure(own, 0.0, runner.deadline).measured
-    for left in (0.1, 1.1):
-        runner.deadline = time.monotonic() + left
-        outcome = found.measure(own.but(omp_wait_policy="passive"), 0.0, runner.deadline)
-        assert outcome.reason == "its share of the budget ended before it was measured"
-
-
-def test_a_setting_that_ends_the_training_costs_a_start(begin: Begin) -> None:
-    fails = "if passing._num_workers == 2: raise MemoryError('too large')"
-    runner, found, own = begin(THREAD + TRAINS.format(samples=640, noise=fails))
+def test_a_setting_that_ends_the_training_costs_a_start_and_a_visit_ends_at_its_deadline(begin: Begin) -> None:
+    fails = """workers = passing._num_workers
+        if workers == 2: raise MemoryError("too large")
+        if workers == 3: time.sleep(1000)"""
+    runner, found, own = begin("import time\n" + THREAD + TRAINS.format(samples=640, noise=fails))
     assert found.measure(own, 0.0, runner.deadline).measured
     assert found.measure(own.but(num_workers=2), 0.0, runner.deadline).kind == "out-of-memory"
     assert found.measure(own.but(num_workers=1), 0.0, runner.deadline).measured
     assert runner.started == 2
+    outcome = found.measure(own.but(num_workers=3), 0.0, time.monotonic() + 4)
+    assert outcome.reason == "its share of the budget ended before it was measured"
+    assert found.measure(own, 0.0, runner.deadline).measured
 
 
-ENDS = {
-    "trains no longer": "if epoch == 80: break\nraise SystemExit",
-    "exits": "if epoch == 80: os._exit(0)",
-}
+ENDS = {"trains no longer": "if epoch == 40: break\nraise SystemExit", "exits": "if epoch == 40: os._exit(0)"}
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -143,14 +138,6 @@ def test_the_end_of_the_script_is_no_fault_of_settings(how: str, begin: Begin) -
     with found.start_replicate({"baseline": own, "safe": others[0]}) as replicate:
         while runner.started < before + 2:
             assert set(replicate.round(0.3)) == {"baseline", "safe"}
-
-
-def test_a_visit_ends_at_its_deadline(begin: Begin) -> None:
-    waits = "time.sleep(1000 * (passing._num_workers == 1))"
-    runner, found, own = begin("import time\n" + THREAD + TRAINS.format(samples=640, noise=waits))
-    outcome = found.measure(own.but(num_workers=1), 0.0, time.monotonic() + 4)
-    assert outcome.reason == "its share of the budget ended before it was measured"
-    assert found.measure(own, 0.0, runner.deadline).measured
 
 
 @pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
@@ -410,9 +397,7 @@ def test_trials_of_a_task_file_do_not_see_each_others_counts(tmp_path: Path) -> 
             assert set(replicate.round(0.1)) == {"baseline"}
 
 
-def test_ranks_share_no_memory_that_was_made_before_they_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_share_no_memory_that_was_made_before_they_are_known(tmp_path, monkeypatch) -> None:
     place(SCRIPTS["torchrun_style"], tmp_path, 100_000)
     text = (tmp_path / "torchrun_style.py").read_text()
     counts = "import multiprocessing\nCOUNTER = multiprocessing.Value('i', 0)\n"

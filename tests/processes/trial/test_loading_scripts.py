@@ -1,7 +1,5 @@
 """Real processes: what happens while a script is loaded, and what the user is told where it does not train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -57,9 +55,7 @@ def test_a_script_that_could_not_be_started_is_not_blamed(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_a_script_that_trains_too_little_is_not_told_that_it_does_not(
-    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_trains_too_little_is_not_told_that_it_does_not(steps, tmp_path, monkeypatch) -> None:
     words = f"after {steps} training step"
     source = SMALL.format(samples=4 * steps, epochs=1)
     with running(source, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError, match=words):
@@ -87,9 +83,7 @@ def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytes
         assert isinstance(outcome, Completed), outcome
 
 
-def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(tmp_path, monkeypatch) -> None:
     """A copy of its process from before the thread starts trials."""
     packages, home = tmp_path / "packages", tmp_path / "home"
     packages.mkdir()

@@ -1,7 +1,5 @@
 """What a trial holds is measured: what the batch does not change, its peak, and its loader workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

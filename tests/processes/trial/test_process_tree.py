@@ -1,7 +1,5 @@
 """Real process trees. Nothing sleeps here: pipes and waits say when a process is there or gone."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """Trials of several processes of a script. Which scripts are offered them stands in `tests/processes/scripts`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

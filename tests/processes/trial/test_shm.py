@@ -1,7 +1,5 @@
 """Leftovers in shared memory: what is proven to be a trial's goes, all else stays."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A user's home and working folder, and what a trial is not to change of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -94,12 +92,7 @@ class UsersWorld:
             os.chown(path, self.uid, self.uid)
 
     def run(
-        self,
-        *trials: str,
-        before: str = "",
-        network: bool = False,
-        room: int = ROOM,
-        imports: Sequence[str] = (),
+        self, *trials: str, before: str = "", network: bool = False, room: int = ROOM, imports: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """What each of ``trials`` said; skips if the way is not permitted here."""
         task = {"uid": self.uid, "scratch": str(self.scratch)}

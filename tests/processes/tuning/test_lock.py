@@ -1,7 +1,5 @@
 """One tuning run at a time on one machine."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 import sys

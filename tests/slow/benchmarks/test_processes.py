@@ -1,7 +1,5 @@
 """What the benchmarks start as processes of their own: neighbours, the parts of the GPU command, its rehearsal."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """All other scripts of the corpus, brought to their training, and one that waits until its budget ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -26,9 +24,7 @@ def test_comes_to_its_training(script: Script, tmp_path: Path, monkeypatch: pyte
     check(script, tmp_path, monkeypatch)
 
 
-def test_a_script_that_waits_for_its_own_processes_is_not_told_to_wait_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_waits_for_its_own_processes_is_not_told_to_wait_longer(tmp_path, monkeypatch) -> None:
     with (
         running(WAITS_FOR_OTHERS, tmp_path, monkeypatch, seconds=12.0) as runner,
         pytest.raises(UserCodeError) as raised,

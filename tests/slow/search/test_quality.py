@@ -1,9 +1,6 @@
 """How close to the optimum the project's own search comes, counted over seeds, in simulated time."""
 
-from __future__ import annotations
-
 import statistics
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -38,9 +35,7 @@ def found(
         (machines.strange, "max", 40, 3, 0.9, 0.0),
     ],
 )
-def test_the_optimum_is_near_within_some_trials(
-    make: Callable[[], Machine], level: str, trials: int, seeds: int, median: float, tenth: float
-) -> None:
+def test_the_optimum_is_near_within_some_trials(make, level, trials, seeds, median, tenth) -> None:
     qualities = found(make(), level, trials, range(seeds))
     assert statistics.median(qualities) >= median
     assert np.quantile(qualities, 0.1) >= tenth

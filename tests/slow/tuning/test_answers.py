@@ -1,18 +1,11 @@
 """How often the tuner is wrong, on many seeds of machines with known truth, in simulated time."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.knobs.level import LEVELS
 from autotune.stats.decide import LevelVerdict
 from autotune.tuning.result import proven_answers
-from tests.doubles.fake_bench import (
-    FakeBench,
-    make,
-    run,
-    wandering,
-)
+from tests.doubles.fake_bench import FakeBench, make, run, wandering
 from tests.unit.tuning.test_run import NO_GAIN
 
 

@@ -1,7 +1,5 @@
 """How many steps a run makes, as its loops show while it trains."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The noise scale of gradients that are known: each is the mean of what is drawn around one point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

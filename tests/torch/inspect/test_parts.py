@@ -1,7 +1,5 @@
 """All that one trial measures of a step, in this process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace

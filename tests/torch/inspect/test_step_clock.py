@@ -1,7 +1,5 @@
 """The clock of the parts of a step, and where in the user's code they are spent."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from types import SimpleNamespace

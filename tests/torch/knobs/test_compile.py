@@ -1,7 +1,5 @@
 """Compiled calls: which calls they serve, what counts as a failure, and what the compiler's failures cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """NHWC inside a sequence of PyTorch's own layers: no code of the user's finds another layout than in plain PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The update as foreach or fused: the same training and checkpoints."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Precisions: switches come back, and fp16 scales gradients as a loop by hand does; bf16: see `tests.same_training`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

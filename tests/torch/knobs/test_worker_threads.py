@@ -1,7 +1,5 @@
 """Libraries in loader workers have one thread where a profile says so, and in trials as many as in the run."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace
@@ -90,9 +88,7 @@ def test_the_users_own_function_is_called_last() -> None:
         ("", {}, {"processes": 2, "threads": 1}, 1),
     ],
 )
-def test_a_trial_has_the_threads_of_the_run(
-    users: str, script: dict[str, str], settings: dict[str, int], found: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_has_the_threads_of_the_run(users, script, settings, found, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = dict.fromkeys(THREAD_VARIABLES, OUR_ONE) | {USERS_THREADS: users} | script
     monkeypatch.setattr(os, "environ", environment)
     asked = list[int]()

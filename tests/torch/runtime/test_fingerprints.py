@@ -1,7 +1,5 @@
 """Fingerprints tell what was tuned from what was not, and hold no names, code or data."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -18,7 +18,6 @@ import random
 import socket
 import sqlite3
 import tempfile
-import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +47,6 @@ Prepare = Callable[..., Any]
 Loop = Callable[[Prepare], Any]
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "malloc": {"malloc": "keep"},
     "workers": {"num_workers": 1},
     "ahead": {"num_workers": 1, "prefetch_factor": 4},
     "no workers": {"num_workers": 0},
@@ -66,7 +64,7 @@ def habit(*names: str) -> Callable[[Loop], Loop]:
     """Register a loop with the settings under which it must train as it does plainly."""
 
     def register(loop: Loop) -> Loop:
-        HABITS.extend(pytest.param(loop, name, id=f"{loop.__name__}, {name}") for name in ("malloc", *names))
+        HABITS.extend(pytest.param(loop, name, id=f"{loop.__name__}, {name}") for name in names)
         return loop
 
     return register
@@ -293,23 +291,6 @@ def a_wrapper_is_an_optimizer_in_name_only(prepare: Prepare) -> list[Any]:
     return fit(prepare, model, DataLoader(dataset(12), batch_size=4), optimizer)
 
 
-class LateHead(nn.Module):
-    """A lazy head takes part from the fifth call on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.late, self.calls = nn.Linear(8, 1), nn.LazyLinear(1), 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return self.body(x) + (self.late(x) if self.calls > 4 else 0.0)
-
-
-@habit("fused", "bf16")
-def a_lazy_layer_takes_part_later(prepare: Prepare) -> list[Any]:
-    return fit(prepare, LateHead(), DataLoader(dataset(12), batch_size=4))
-
-
 # Loaders --------------------------------------------------------------------------------------------------------------
 
 
@@ -440,9 +421,7 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("name", "make", "words"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_what_could_differ_after_the_first_steps_is_left_alone(
-    name: str, make: Callable[[], Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_differ_after_the_first_steps_is_left_alone(name, make, words, monkeypatch) -> None:
     if "top level" in words:
         monkeypatch.setattr("multiprocessing.get_start_method", lambda **_: "spawn")
     item, (*_, knob) = make(), SETTINGS[name]
@@ -486,44 +465,9 @@ class Read(Dataset[Any]):
         self.file.close()
 
 
-def in_place(own: Read, index: int) -> Any:
-    return own.data[index].mul_(0.5)
-
-
 def counts(own: Read, index: int) -> Any:
     own.calls += 1
     return own.data[index] * own.calls
-
-
-def caches(own: Read, index: int) -> Any:
-    return own.cache.setdefault(index, own.data[index] + 1)
-
-
-def draws(own: Read, index: int) -> Any:
-    return own.data[index] + torch.randn((), generator=own.generator)
-
-
-def seeds(own: Read, index: int) -> Any:
-    torch.manual_seed(index)
-    return own.data[index]
-
-
-def asks_for_its_worker(own: Read, index: int) -> Any:
-    info = get_worker_info()
-    return own.data[index] + (10 * info.num_workers if info else 0)
-
-
-def logs(own: Read, index: int) -> Any:
-    logging.getLogger("script").warning("sample %d", index)
-    return own.data[index]
-
-
-SEEN_SAMPLES = collections.Counter[int]()
-
-
-def counts_in_a_global(own: Read, index: int) -> Any:
-    SEEN_SAMPLES[index] += 1
-    return own.data[index]
 
 
 def counts_in_its_class(own: Read, index: int) -> Any:
@@ -531,49 +475,38 @@ def counts_in_its_class(own: Read, index: int) -> Any:
     return own.data[index]
 
 
-@functools.lru_cache(maxsize=4)
-def cached(index: int) -> Tensor:
-    return torch.ones(1)
-
-
-def counts_in_a_cache(own: Read, index: int) -> Any:
-    return own.data[index] + cached(index)
-
-
-def writes_lines(own: Read, index: int) -> Any:
-    own.log.write(f"{index}\n")
-    return own.data[index]
-
-
-def writes_rows(own: Read, index: int) -> Any:
-    own.rows.execute("insert into seen values (?)", (index,))
-    return own.data[index]
-
-
-def marks(own: Read, index: int) -> Any:
-    return own.data[index], own.nothing
-
-
-def begins_by_number(own: Read, index: int) -> Any:
-    return own.data[index] + own.offset
-
-
-def shuffles_at_its_end(own: Read, index: int) -> Any:
-    own.calls += index == len(own) - 1
-    return own.data[index]
-
-
 def opens(own: Read, index: int) -> Any:
     own.file = own.file or io.BytesIO()
-    return plain(own, index)
-
-
-def plain(own: Read, index: int) -> Any:
     return own.data[index] * 2
 
 
-def hands_out(own: Read, index: int) -> Any:
-    return own.data[index]
+def beside(act: Callable[[Read, int], Any]) -> Callable[[Read, int], Any]:
+    """Return a reading that does ``act`` first."""
+    return lambda own, index: (act(own, index), own.data[index])[1]
+
+
+SEEN_SAMPLES = collections.Counter[int]()
+cached = functools.lru_cache(maxsize=4)(torch.full)
+DOES: dict[str, Callable[[Read, int], Any]] = {
+    "counts": counts,
+    "draws": lambda own, index: own.data[index] + torch.randn((), generator=own.generator),
+    "asks for its worker": lambda own, index: own.data[index] + 10 * getattr(get_worker_info(), "num_workers", 0),
+    "in place": lambda own, index: own.data[index].mul_(0.5),
+    "caches": lambda own, index: own.cache.setdefault(index, own.data[index] + 1),
+    "seeds": beside(lambda _own, index: torch.manual_seed(index)),
+    "counts in a global": beside(lambda _own, index: SEEN_SAMPLES.update([index])),
+    "counts in its class": counts_in_its_class,
+    "counts in a cache": beside(lambda _own, index: cached((), index)),
+    "writes lines": beside(lambda own, index: own.log.write(f"{index}\n")),
+    "writes rows": beside(lambda own, index: own.rows.execute("insert into seen values (?)", (index,))),
+    "logs": beside(lambda _own, index: logging.getLogger("script").warning("sample %d", index)),
+    "marks": lambda own, index: (own.data[index], own.nothing),
+    "opens": opens,
+    "begins by number": lambda own, index: own.data[index] + own.offset,
+    "shuffles at its end": beside(lambda own, index: vars(own).update(calls=own.calls + (index == len(own) - 1))),
+    "only reads": lambda own, index: own.data[index] * 2,
+    "hands out": lambda own, index: own.data[index],
+}
 
 
 def by_number(worker: int) -> None:
@@ -582,14 +515,12 @@ def by_number(worker: int) -> None:
     info.dataset.offset = 100 * (worker + 1)  # type: ignore[attr-defined]
 
 
-def first_steps(
-    does: Callable[[Read, int], Any], own: int, wanted: int, *, written: bool = False, batches: int = 8
-) -> Recording:
+def first_steps(does: str, own: int, wanted: int, *, written: bool = False, batches: int = 8) -> Recording:
     """Record ``batches`` of a loader, four an epoch, with ``own`` workers under settings with as many as ``wanted``."""
     torch.manual_seed(0)
-    options: dict[str, Any] = {"collate_fn": list} if does in (marks,) or written else {}
-    options |= {"worker_init_fn": by_number} if does is begins_by_number else {}
-    loader = DataLoader(Read(does), batch_size=2, num_workers=own, **options)
+    options: dict[str, Any] = {"collate_fn": list} if does == "marks" or written else {}
+    options |= {"worker_init_fn": by_number} if does == "begins by number" else {}
+    loader = DataLoader(Read(DOES[does]), batch_size=2, num_workers=own, **options)
     with prepared(loader, num_workers=wanted):
         assert workers_of(loader) == wanted
         with Recorder(list, list, lambda: loader) as recorder:
@@ -600,16 +531,15 @@ def first_steps(
             return recorder.finish()
 
 
-SEEN: list[tuple[Callable[[Read, int], Any], int, int]] = [
-    *((does, own, wanted) for does in (in_place, counts, caches, draws, seeds) for own, wanted in ((0, 1), (1, 0))),
-    *((does, 0, 1) for does in (asks_for_its_worker, logs, marks, opens)),
-    *((does, 0, 1) for does in (counts_in_a_global, counts_in_its_class, counts_in_a_cache, writes_lines, writes_rows)),
-    *((does, 1, 2) for does in (counts, draws, asks_for_its_worker, begins_by_number)),
+SEEN = [
+    *((does, own, 1 - own) for does in ("in place", "counts", "caches", "draws", "seeds") for own in (0, 1)),
+    *((does, 0, 1) for does in DOES if does.startswith(("counts in ", "writes ", "asks", "logs", "marks", "opens"))),
+    *((does, 1, 2) for does in ("counts", "draws", "asks for its worker", "begins by number")),
 ]
 
 
-@pytest.mark.parametrize(("does", "own", "wanted"), SEEN, ids=[f"{d.__name__} {o} to {w}" for d, o, w in SEEN])
-def test_a_data_set_that_does_more_than_read_is_seen(does: Callable[[Read, int], Any], own: int, wanted: int) -> None:
+@pytest.mark.parametrize(("does", "own", "wanted"), SEEN)
+def test_a_data_set_that_does_more_than_read_is_seen(does: str, own: int, wanted: int) -> None:
     theirs, ours = first_steps(does, own, own), first_steps(does, own, wanted)
     assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted))
 
@@ -628,7 +558,7 @@ def test_batches_that_are_views_of_the_data_are_seen() -> None:
 
 
 def test_the_end_of_a_pass_is_looked_at_before_it_is_reached() -> None:
-    theirs, ours = (first_steps(shuffles_at_its_end, 0, wanted, batches=2) for wanted in (0, 1))
+    theirs, ours = (first_steps("shuffles at its end", 0, wanted, batches=2) for wanted in (0, 1))
     assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
 
 
@@ -646,13 +576,13 @@ class Rows(Dataset[Any]):
 
 
 def test_a_loop_that_writes_into_its_batches_is_seen() -> None:
-    theirs, ours = (first_steps(hands_out, 0, wanted, written=True) for wanted in (0, 1))
+    theirs, ours = (first_steps("hands out", 0, wanted, written=True) for wanted in (0, 1))
     assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
 
 
 @pytest.mark.parametrize(("own", "wanted"), [(0, 1), (1, 0), (1, 2)])
 def test_a_data_set_that_only_reads_is_the_same(own: int, wanted: int) -> None:
-    theirs, ours = first_steps(plain, own, own), first_steps(plain, own, wanted)
+    theirs, ours = first_steps("only reads", own, own), first_steps("only reads", own, wanted)
     assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted)) == []
 
 
@@ -682,18 +612,15 @@ class ByLength(Sampler[list[int]]):
 
 
 class Streamed(IterableDataset[int]):
-    """Numbers; those of the next pass follow on if it ``goes_on``. The sixth is an error if it ``fails``."""
+    """Numbers; those of the next pass follow on if it ``goes_on``."""
 
-    def __init__(self, *, goes_on: bool = False, fails: Exception | None = None) -> None:
-        self.goes_on, self.fails, self.first = goes_on, fails, 0
+    def __init__(self, *, goes_on: bool = False) -> None:
+        self.goes_on, self.first = goes_on, 0
 
     def __iter__(self) -> Iterator[int]:
         first = self.first
         self.first += 8 * self.goes_on
-        for number in range(first, first + 8):
-            if number == 5 and self.fails is not None:
-                raise self.fails
-            yield number
+        yield from range(first, first + 8)
 
 
 class Counting(IterableDataset[int]):
@@ -733,16 +660,10 @@ def replaced(generator: torch.Generator | None) -> RandomSampler:
 
 EIGHT = list(range(8))
 ORDERS: dict[str, tuple[Callable[[torch.Generator], Any], bool]] = {
-    "own generator": (
-        lambda own: {"dataset": EIGHT, "batch_size": 2, "shuffle": True, "generator": own},
-        True,
-    ),
+    "own generator": (lambda own: {"dataset": EIGHT, "batch_size": 2, "shuffle": True, "generator": own}, True),
     "subset": (lambda _own: {"dataset": EIGHT, "sampler": SubsetRandomSampler(range(8))}, True),
     "own batches": (lambda _own: {"dataset": EIGHT, "batch_sampler": ByLength()}, True),
-    "no batches": (
-        lambda own: {"dataset": EIGHT, "batch_size": None, "shuffle": True, "generator": own},
-        True,
-    ),
+    "no batches": (lambda own: {"dataset": EIGHT, "batch_size": None, "shuffle": True, "generator": own}, True),
     "stream": (lambda _own: {"dataset": Streamed(), "batch_size": 2}, True),
     "drawn on the way": (lambda own: {"dataset": EIGHT, "batch_size": 16, "sampler": replaced(own)}, False),
     "own numbers": (lambda _own: {"dataset": EIGHT, "sampler": Lazily()}, False),
@@ -777,69 +698,6 @@ def test_an_order_is_kept_or_seen_to_differ(make: Callable[[torch.Generator], An
     found = differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
     assert (found == []) == same, found
     assert (digest(batches) == digest(others)) >= same
-
-
-class OtherArguments(Exception):
-    """Takes others than it keeps."""
-
-    def __init__(self, shard: str, position: int) -> None:
-        super().__init__(f"{shard} is broken at {position}")
-        self.shard, self.position = shard, position
-
-
-class Prefixed(Exception):
-    """Writes its message from what it gets, which it does not keep."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"cannot read {path}")
-
-
-class Missing(FileNotFoundError):
-    """Has arguments of its own."""
-
-    def __init__(self, shard: int) -> None:
-        super().__init__(2, "no such shard", f"{shard}.tar")
-
-
-def local_class() -> Exception:
-    kind = type("NoSuchKey", (Exception,), {})  # as clients of object stores make theirs
-    globals()["KEPT"] = kind
-    return kind("gone")  # type: ignore[no-any-return]
-
-
-def holds_a_lock() -> Exception:
-    error = ValueError("broken")
-    vars(error).update(lock=threading.Lock(), line=7)
-    return error
-
-
-def caused() -> Exception:
-    error = RuntimeError("cannot be read")
-    error.__cause__ = KeyError("key")
-    return error
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        *(lambda: OSError(5, "broken", "five.jpg"), lambda: OtherArguments("a.tar", 7), local_class, holds_a_lock),
-        *(caused, lambda: Prefixed("a.tar"), lambda: Missing(7)),
-    ],
-)
-def test_what_a_stream_raises_is_raised_as_without_workers(make: Callable[[], Exception]) -> None:
-    seen: list[Any] = []
-    fails = make()
-    for workers in (0, 1):
-        loader = DataLoader(Streamed(fails=fails), batch_size=2)
-        with prepared(loader, num_workers=workers):
-            passing = iter(loader)
-            numbers = [next(passing).tolist(), next(passing).tolist()]
-            with pytest.raises(type(fails)) as caught:
-                next(passing)
-            error = caught.value
-            facts = {name: getattr(error, name, None) for name in ("args", "filename", "position", "line", "errno")}
-            seen.append((numbers, str(error), facts, repr(error.__cause__), list(passing)))
-    assert seen[0] == seen[1]
 
 
 # Data of several processes --------------------------------------------------------------------------------------------

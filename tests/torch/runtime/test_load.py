@@ -1,7 +1,5 @@
 """What `load` settles on: which profile, which level, and what of it fits this machine and this start."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import sys
@@ -84,9 +82,7 @@ def test_a_profile_at_a_url_is_applied(written: Path, monkeypatch: pytest.Monkey
         assert tuned.settings == quiet(batch_size=16)
 
 
-def test_a_gain_that_nobody_feels_is_applied_if_its_level_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_gain_that_nobody_feels_is_applied_if_its_level_is_named(tmp_path, caplog) -> None:
     made = profile(quiet(batch_size=16))
     little = dataclasses.replace(made.levels["safe"], speedup=Proof(1.03, 1.02, 1.04, 0.95, 12))
     path = profiles.write(tmp_path / "p.yaml", dataclasses.replace(made, levels={**made.levels, "safe": little}))
@@ -110,9 +106,7 @@ def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: py
     assert notices(caplog) == ["autotune: training runs without a profile: ZeroDivisionError"]
 
 
-def test_without_a_script_no_other_trainings_profile_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_script_no_other_trainings_profile_is_taken(tmp_path, monkeypatch, caplog) -> None:
     """As in a notebook and under ``python -c``; a profile or a target that is named works."""
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     with autotune.load() as tuned:
@@ -148,9 +142,7 @@ def test_argument_before_environment(level: str, written: Path, monkeypatch: pyt
         assert (tuned.level, tuned.origin) == ("max", f"AUTOTUNE_PROFILE: {written}")
 
 
-def test_a_level_that_does_not_exist_is_refused(
-    written: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_level_that_does_not_exist_is_refused(written, caplog, monkeypatch) -> None:
     for where in (written, None):
         with pytest.raises(UsageError, match=r"no level 'maxi'.*did you mean max\?"):
             autotune.load(where, level="maxi")
@@ -206,9 +198,7 @@ STARTS: dict[str, tuple[Settings, dict[str, str], Settings, str | None]] = {
 
 
 @pytest.mark.parametrize(("tuned", "environment", "wanted", "words"), STARTS.values(), ids=STARTS)
-def test_settings_fit_how_the_script_was_started(
-    tuned: Settings, environment: dict[str, str], wanted: Settings, words: str | None
-) -> None:
+def test_settings_fit_how_the_script_was_started(tuned, environment, wanted, words) -> None:
     choice = decide(profile(tuned), "test", None, environment, inventory(8))
     assert choice.settings == wanted
     assert any((words or THREADS) in note for note in choice.notes) is (words is not None)

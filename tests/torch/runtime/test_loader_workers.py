@@ -1,7 +1,5 @@
 """Workers that are added read, raise and end as the training process itself does."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import multiprocessing
@@ -237,44 +235,53 @@ def test_a_pass_goes_on_where_no_process_can_be_started(monkeypatch: pytest.Monk
 
 
 class Odd(Exception):
-    """Takes more than a message."""
+    """Takes others than it keeps."""
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"{index}: {reason}")
-        self.reason = reason
-
-
-def missing(index: int) -> Any:
-    return Path(f"/nowhere/{index}").stat() if index == 5 else index
+    def __init__(self, shard: str, position: int) -> None:
+        super().__init__(f"{shard} is broken at {position}")
+        self.shard, self.position = shard, position
 
 
-def odd(index: int) -> Any:
-    if index == 5:
-        raise Odd(index, "odd")
-    return index
+class Prefixed(Exception):
+    """Writes its message from what it gets, which it does not keep."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"cannot read {path}")
 
 
-def exits(index: int) -> Any:
-    return sys.exit(3) if index == 5 else index
+class Missing(FileNotFoundError):
+    """Has arguments of its own."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(2, "no such shard", f"{shard}.tar")
 
 
-def interrupted(index: int) -> Any:
-    if index == 5:
-        raise KeyboardInterrupt
-    return index
+def local_class() -> Exception:
+    kind = type("NoSuchKey", (Exception,), {})  # as clients of object stores make theirs
+    globals()["KEPT"] = kind
+    return kind("gone")
 
 
-def local_class(index: int) -> Any:
-    class Local(Exception):
-        """Cannot be pickled."""
-
-    if index == 5:
-        raise Local(index)
-    return index
+def holds_a_lock() -> Exception:
+    error = ValueError("broken")
+    vars(error).update(lock=threading.Lock(), line=7)
+    return error
 
 
-def unpicklable(index: int) -> Any:
-    return (lambda: 7 * index) if index > 2 else index
+def caused() -> Exception:
+    error = RuntimeError("cannot be read")
+    error.__cause__ = KeyError("key")
+    return error
+
+
+class Broken(IterableDataset[Any]):
+    """A stream of eight samples, read like those of `Samples`."""
+
+    def __init__(self, read: Callable[[int], Any]) -> None:
+        self.read = read
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.read, range(8))
 
 
 def _pass(loader: Any) -> Iterator[Any]:
@@ -285,13 +292,28 @@ def _pass(loader: Any) -> Iterator[Any]:
         except StopIteration:
             return
         except BaseException as error:
-            facts = {name: getattr(error, name, None) for name in ("args", "errno", "filename", "reason", "code")}
-            yield type(error).__qualname__, str(error), facts
+            names = ("args", "errno", "filename", "position", "code", "line", "__cause__")
+            yield type(error).__qualname__, str(error), [repr(getattr(error, name, None)) for name in names]
 
 
-@pytest.mark.parametrize("read", [missing, odd, exits, interrupted, local_class, unpicklable])
-def test_what_a_worker_cannot_do_ends_as_without_workers(read: Callable[[int], Any]) -> None:
-    loader = DataLoader(Samples(read), 2, collate_fn=list)
+ERRORS: list[Callable[[], BaseException]] = [
+    *(lambda: OSError(5, "broken", "five.jpg"), lambda: Odd("a.tar", 7), local_class, holds_a_lock, caused),
+    *(lambda: Prefixed("a.tar"), lambda: Missing(7), lambda: SystemExit(3), KeyboardInterrupt),
+]
+
+
+@pytest.mark.parametrize("dataset", [Samples, Broken])
+@pytest.mark.parametrize("error", [*ERRORS, None])
+def test_what_a_worker_cannot_do_ends_as_without_workers(error, dataset) -> None:
+    """It raises what a stream has made before and a map makes in the worker, or gives what cannot be sent."""
+    made = error() if error is not None and dataset is Broken else None
+
+    def read(index: int) -> Any:
+        if index == 5 and error is not None:
+            raise made or error()
+        return (lambda: 7 * index) if error is None and dataset is Samples and index > 2 else index
+
+    loader = DataLoader(dataset(read), 2, collate_fn=list)
     torch.manual_seed(3)
     plain = [*_pass(loader), torch.rand(1)]
     with prepared(loader, num_workers=1):

@@ -1,7 +1,5 @@
 """Loaders: workers and batches change in place, and only where they differ; batches arrive on the device."""
 
-from __future__ import annotations
-
 import copy
 from collections import defaultdict, namedtuple
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What of MPI can be told without starting it; `test_entry` and `test_two_ranks` run the real thing."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A session around one training loop, in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,9 +117,7 @@ def test_a_model_and_an_optimizer_that_were_not_compared_are_left_alone(level: s
 
 
 @pytest.mark.parametrize(("processes", "reasons"), [(1, {}), (2, {"processes": "the script trains as 1 process(es)"})])
-def test_a_script_makes_its_group_itself(
-    processes: int, reasons: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_makes_its_group_itself(processes, reasons, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torchrun starts a rank: nothing is joined, and what the rank trains with is its own."""
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(name, "0")

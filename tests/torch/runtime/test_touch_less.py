@@ -1,7 +1,5 @@
 """What a session touches: nothing that need not change, and all of it comes back."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -121,9 +119,7 @@ def test_where_nothing_has_to_change_nothing_is_touched(objects: Objects, begin:
 
 
 @pytest.mark.parametrize("variables", [{"AUTOTUNE_DISABLE": "1"}, {}], ids=["disabled", "no profile"])
-def test_load_without_anything_to_apply(
-    objects: Objects, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_without_anything_to_apply(objects: Objects, variables, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     before, state, environment = Snapshot(*objects.all, storage=True), process_state(), dict(os.environ)
@@ -135,9 +131,7 @@ def test_load_without_anything_to_apply(
 
 
 @pytest.mark.parametrize(("name", "value"), SINGLE, ids=[f"{name}={value}" for name, value in SINGLE])
-def test_after_any_knob_and_an_error_inside_everything_is_as_before(
-    objects: Objects, name: str, value: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_any_knob_and_an_error_inside_everything_is_as_before(objects, name, value, monkeypatch) -> None:
     if name == "binding":
         own = tuple(sorted(os.sched_getaffinity(0)))
         monkeypatch.setenv(VARIABLE, AffinityPlan(own, (Affinity(own, own),)).text)

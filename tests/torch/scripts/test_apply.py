@@ -1,7 +1,5 @@
 """`autotune run` in a script's process: the same training, and hooks only where a knob needs them."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import re
@@ -247,9 +245,7 @@ def broken(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
-    begin: Begin, strict: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(begin, strict, monkeypatch, caplog) -> None:
     losses, _ = train()
     before = process_state()
     begin(num_workers=1, optimizer_impl="fused", strict=strict)
@@ -308,9 +304,7 @@ def test_the_loader_of_the_training_data_gets_its_share_and_others_do_not(begin:
     ("batch", "world", "words"),
     [(8, 2, None), (16, 2, "would train on batches of 16"), (8, 1, "its process group has 1")],
 )
-def test_processes_that_would_not_share_are_told_from_those_that_do(
-    batch: int, world: int, words: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_would_not_share_are_told_from_those_that_do(batch, world, words, monkeypatch) -> None:
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: world)
     reason = SHARED.why_not(DataLoader(LINES, batch))

@@ -1,7 +1,5 @@
 """Hooks see what a script trains with, and nobody sees the hooks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Training loops in this process, on a clock that only the task's own work moves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """Ranks that meet through MPI ask the launcher what they would ask mpiexec."""
 
-from __future__ import annotations
-
 import socket
 
 from autotune.trial.child.launcher import ProcessManager

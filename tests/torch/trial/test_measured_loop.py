@@ -1,7 +1,5 @@
 """The measured loop in this process, whole and without parts, on a clock that only the task's own work moves."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,9 +37,7 @@ class TestBlock:
         assert loop.waited == pytest.approx(3 * BATCH * STEP), "the first batch starts the workers"
 
     @pytest.mark.parametrize(("starved", "steps"), [(False, 1), (True, 3)])
-    def test_a_block_takes_as_many_batches_of_each_worker(
-        self, starved: bool, steps: int, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_block_takes_as_many_batches_of_each_worker(self, starved, steps, workshop, monkeypatch) -> None:
         """Seen: both workers' batches came together, and a block between them showed 50 times the rate."""
         loop = workshop.loop()
         monkeypatch.setattr(loop, "spec", replace(loop.spec, settings=Settings(num_workers=3)))
@@ -72,16 +68,12 @@ class TestBlock:
 
 
 class TestSteps:
-    def test_samples_that_other_ranks_have_too_count_in_part(
-        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_samples_that_other_ranks_have_too_count_in_part(self, workshop, monkeypatch) -> None:
         monkeypatch.setattr(Session, "part", property(lambda _: Shard([], share=0.25)))
         assert block(workshop.loop(), 3).items == 3 * BATCH / 4
 
     @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
-    def test_come_from_a_loader_with_the_users_workers(
-        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, workers: int, kept: bool
-    ) -> None:
+    def test_come_from_a_loader_with_the_users_workers(self, workshop, monkeypatch, workers, kept) -> None:
         prepared: list[Any] = []
         monkeypatch.setattr(Session, "prepare", lambda _, *objects, **options: prepared.extend(objects) or objects)
         current = {"num_workers": workers, "persistent_workers": kept}
@@ -91,9 +83,7 @@ class TestSteps:
 
 
 @pytest.mark.parametrize(("every", "earning"), [(2, 5), (5, 8), (1, 0)])
-def test_steps_that_a_gradient_scaler_skips_take_time_and_earn_nothing(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, every: int, earning: int
-) -> None:
+def test_steps_that_a_gradient_scaler_skips_take_time_and_earn_nothing(workshop, monkeypatch, every, earning) -> None:
     monkeypatch.setattr(Session, "skipped_steps", property(lambda _: workshop.steps // every))
     measured = block(workshop.loop(), 10)
     assert (measured.items, measured.steps) == (earning * BATCH, 10)

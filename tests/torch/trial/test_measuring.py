@@ -1,7 +1,5 @@
 """When a warm-up ends."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.knobs.settings import Settings

@@ -1,7 +1,5 @@
 """The probe run: what is done once, whatever the script does afterwards."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 from collections.abc import Callable

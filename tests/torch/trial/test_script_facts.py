@@ -1,7 +1,5 @@
 """What is known of several processes of a script without a trial."""
 
-from __future__ import annotations
-
 import sys
 from collections import UserDict
 from collections.abc import Iterator
@@ -14,12 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.scripts.hooks import Hooks
-from autotune.trial.child.script_facts import (
-    Seen,
-    counts_samples,
-    script_facts,
-    why_not_several,
-)
+from autotune.trial.child.script_facts import Seen, counts_samples, script_facts, why_not_several
 from autotune.trial.target import OUR_ONE, USERS_THREADS
 
 DATA = TensorDataset(torch.zeros(64, 1))
@@ -80,9 +73,7 @@ def test_a_word_of_process_groups_asks_for_one(loaded: Path, word: str) -> None:
         (None, OUR_ONE, "OMP_NUM_THREADS in your environment"),
     ],
 )
-def test_who_sets_the_threads(
-    by_script: int | None, environment: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_sets_the_threads(by_script, environment, words, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", environment)
     monkeypatch.setenv(USERS_THREADS, "OMP_NUM_THREADS=1")
     hooks = Hooks()

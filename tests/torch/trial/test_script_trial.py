@@ -1,7 +1,5 @@
 """The measured loop of a script."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several processes are refused if sharing a batch would change the gradient, and for nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any

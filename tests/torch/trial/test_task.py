@@ -1,7 +1,5 @@
 """Task files in this process: loading, facts, and functions of a session."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

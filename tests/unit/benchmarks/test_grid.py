@@ -1,7 +1,5 @@
 """Grids: which settings, in which order, the file they are kept in, and the whole tuner replayed on such a world."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

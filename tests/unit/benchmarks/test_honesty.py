@@ -1,7 +1,5 @@
 """The pure parts of the honesty experiments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Whole processes in turns: what they print is kept, their children stop with them, and only their turns count."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path

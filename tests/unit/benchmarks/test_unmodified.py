@@ -1,7 +1,5 @@
 """The comparison of claims with whole runs: intervals, what was added, and that every script is listed."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """A working folder of its own, a machine that is already probed, a profile of it, and the command line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

@@ -1,14 +1,13 @@
 """Verdicts of a check."""
 
-from __future__ import annotations
-
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from autotune.errors import NothingUsable
+from autotune.errors import MachineChanged, NothingUsable
 from autotune.report.profile import CHECKED, checked
 from autotune.stats.proof import Proof, Round
 from autotune.trial.messages import ScriptOver, error_report
@@ -39,20 +38,34 @@ def proof(low: float, high: float) -> Proof:
         ((0.97, 1.1), (0.8, 1.1), OPEN),
     ],
 )
-def test_an_interval_that_holds_and_does_not_is_inconclusive(
-    claimed: tuple[float, float], measured: tuple[float, float], verdict: Claim
-) -> None:
+def test_an_interval_that_holds_and_does_not_is_inconclusive(claimed, measured, verdict) -> None:
     result = CheckResult("amp", proof(*claimed), proof(*measured))
     assert (result.verdict, EXIT_CODES) == (verdict, {HOLDS: 0, FAILS: 4, OPEN: 5})
     assert checked(result).endswith(CHECKED[verdict.value])
 
 
-def test_a_script_that_trains_too_briefly_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def fewer_cpus(_inventory: object) -> Iterator[None]:
+    """They are taken away while it measures."""
+    yield
+    raise MachineChanged("1 of 2 CPUs")
+
+
+@pytest.mark.parametrize(
+    ("same_cpus", "ended", "error", "words"),
+    [
+        (nullcontext, True, NothingUsable, "level amp could not be measured: the script ended after 9 steps"),
+        (fewer_cpus, False, MachineChanged, "1 of 2 CPUs"),
+    ],
+    ids=["it trains too briefly", "CPUs are taken away"],
+)
+def test_what_ends_a_check_is_named(same_cpus, ended, error, words, monkeypatch: pytest.MonkeyPatch) -> None:
     end = TrialEnd(report=error_report(ScriptOver("the script ended after 9 steps")), code=1)
-    replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ended={"amp": SimpleNamespace(end=end)})
+    trials = {"amp": SimpleNamespace(end=end)} if ended else {}
+    replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ended=trials)
     runner = nullcontext(SimpleNamespace(warm=lambda: None))
     bench = SimpleNamespace(start_replicate=lambda _: nullcontext(replicate))
-    for name, fake in (("open_runner", runner), ("same_cpus", nullcontext()), ("TrialBench", bench)):
-        monkeypatch.setattr(check, name, lambda *_, fake=fake: fake)
-    with pytest.raises(NothingUsable, match="level amp could not be measured: the script ended after 9 steps"):
-        check.measure_claim(profile(), "amp", TaskFile(Path("a.py")), inventory(2, 2), 5.0, ignore)
+    for name, fake in (("open_runner", lambda *_: runner), ("same_cpus", same_cpus), ("TrialBench", lambda *_: bench)):
+        monkeypatch.setattr(check, name, fake)
+    with pytest.raises(error, match=words):
+        check.measure_claim(profile(), "amp", TaskFile(Path("a.py")), inventory(2, 2), 0.0, ignore)

@@ -1,7 +1,5 @@
 """The command line in this process: usage, `tune`, `init`, `probe`, and how each command ends."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -56,9 +54,7 @@ from tests.unit.cli.conftest import Say
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_exit_2_and_quote_what_was_written(
-    say: Say, elsewhere: Path, arguments: list[str], words: str, machine: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_exit_2_and_quote_what_was_written(say, elsewhere, arguments, words, machine, monkeypatch) -> None:
     monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
     monkeypatch.setattr(run, "probe", lambda **_: machine)
     (elsewhere / "empty.py").touch()
@@ -75,13 +71,7 @@ def test_mistakes_exit_2_and_quote_what_was_written(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["tune"],
-        ["tune", "a.py", "--no-such-option"],
-        ["tune", "a.py", "--seed", "-1"],
-        ["tuna"],
-        ["diff", "one.yaml"],
-    ],
+    [["tune"], ["tune", "a.py", "--no-such-option"], ["tune", "a.py", "--seed", "-1"], ["tuna"], ["diff", "one.yaml"]],
     ids=" ".join,
 )
 def test_what_typer_refuses_exits_2_too(say: Say, arguments: list[str]) -> None:
@@ -126,9 +116,7 @@ leve = "amp"
         ("[tool.torch-autotune.tune]\nfix = {threads = 0}", ["train.py"], "--fix threads"),
     ],
 )
-def test_a_project_has_defaults_of_its_own(
-    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, table: str, typed: list[str], words: str
-) -> None:
+def test_a_project_has_defaults_of_its_own(say, elsewhere, monkeypatch, table, typed, words) -> None:
     own = elsewhere / "pyproject.toml"
     makers = {"link": lambda: own.symlink_to(own), "pipe": lambda: os.mkfifo(own)}
     makers.get(table, lambda: own.write_text(table))()
@@ -164,9 +152,7 @@ def test_a_script_may_have_an_option_json_of_its_own(say: Say, elsewhere: Path) 
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}], ids=str)
-def test_tune_refuses_to_start_as_a_rank(
-    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
-) -> None:
+def test_tune_refuses_to_start_as_a_rank(say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, variables) -> None:
     """H06: every rank would run a study of its own."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -179,9 +165,7 @@ def test_tune_refuses_to_start_as_a_rank(
 # Around the run itself, which a stub stands for ----------------------------------------------------------------------
 
 
-def test_options_arrive_and_json_is_one_object_on_stdout(
-    say: Say, machine: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_arrive_and_json_is_one_object_on_stdout(say, machine, elsewhere, monkeypatch) -> None:
     asked: list[Any] = []
 
     def tune(task: Any, options: Any, observe: Any, started: float) -> run.Result:
@@ -217,9 +201,7 @@ def test_options_arrive_and_json_is_one_object_on_stdout(
     ],
     ids=repr,
 )
-def test_every_end_has_its_exit_code(
-    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
-) -> None:
+def test_every_end_has_its_exit_code(say, elsewhere, monkeypatch, error, code, words) -> None:
     def fail(*_: Any) -> None:
         raise error
 

@@ -1,7 +1,5 @@
 """Durations, sizes, yes and no as people type them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,11 +1,8 @@
 """Commands on profiles: show, validate, diff, export, and those of ``autotune profiles``."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import pytest
 
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.format import Profile, machine_type
+from autotune.profiles.format import machine_type
 from autotune.profiles.registry import Registry
 from autotune.trial.target import NEW_TASK
 from tests.doubles.profiles import MACHINE, profile
@@ -147,9 +144,7 @@ def test_where_nothing_fits_nothing_is_usable(say: Say, tmp_path: Path, monkeypa
         (lambda one: replace(one, evidence=replace(one.evidence, busy=True)), "measured on a busy machine"),
     ],
 )
-def test_what_others_cannot_rely_on_is_not_shared(
-    change: Callable[[Profile], Profile], words: str, say: Say, saved: Path, tmp_path: Path
-) -> None:
+def test_what_others_cannot_rely_on_is_not_shared(change, words, say: Say, saved: Path, tmp_path: Path) -> None:
     path = profiles.write(tmp_path / "other.yaml", change(profiles.read(saved)))
     code, _out, err = say("profiles", "push", path, "--to", "shared")
     assert (code, words in err, Path("shared").exists()) == (2, True, False)
@@ -198,9 +193,7 @@ def test_a_name_of_300_letters_is_one_line(words: str, say: Say) -> None:
     assert LONG[:50] in err
 
 
-def test_a_working_folder_that_was_deleted_is_one_line(
-    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_folder_that_was_deleted_is_one_line(say, tmp_path, monkeypatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

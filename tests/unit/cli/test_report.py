@@ -1,7 +1,5 @@
 """Writing a report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``autotune run`` and ``autotune check``: from a profile to what is started or measured."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
@@ -67,9 +65,7 @@ TRAINS: dict[str, tuple[list[str], dict[str, str], str]] = {
 
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("case", TRAINS)
-def test_without_a_profile_that_fits_the_script_starts_as_it_is(
-    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_without_a_profile_that_fits_the_script_starts_as_it_is(say, elsewhere, monkeypatch, case) -> None:
     """One line says why; `--require-profile` exits with it."""
     options, variables, words = TRAINS[case]
     profiles.write(elsewhere / "profiles" / "other" / "bert.yaml", profile())
@@ -102,9 +98,7 @@ def test_without_a_profile_that_fits_the_script_starts_as_it_is(
         (["accelerate", "launch", "--config-file", "gone", "train.py"], "gone: cannot be read: No such file or dir"),
     ],
 )
-def test_what_the_user_names_must_be_there(
-    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
-) -> None:
+def test_what_the_user_names_must_be_there(say, elsewhere, monkeypatch, words, why) -> None:
     (elsewhere / "secret.py").touch()
     monkeypatch.setattr(os, "access", lambda path, _: str(path) != "secret.py")  # root may read all
     said = say("run", "--dry-run", *words)
@@ -143,9 +137,7 @@ def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
     assert OUR_TORCHRUN not in alone.out
 
 
-def test_torchruns_own_line_for_several_machines_is_started_tuned(
-    say: Say, elsewhere: Path, machine: Inventory
-) -> None:
+def test_torchruns_own_line_for_several_machines_is_started_tuned(say, elsewhere, machine) -> None:
     options = ("--nnodes=2", "--rdzv-endpoint", "h:1", "--max-restarts=3")
     line = ("torchrun", *options, "--nproc-per-node=2", "train.py")
     said = say("run", "--profile", profile_of(TWO, elsewhere, machine), "--dry-run", *line)
@@ -178,9 +170,7 @@ def test_a_script_whose_name_begins_with_a_dash_is_no_option(say: Say, script: P
     assert "autotune tune ./-train.py" in said.err
 
 
-def test_starts_exactly_what_a_dry_run_prints(
-    say: Say, saved: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starts_exactly_what_a_dry_run_prints(say, saved, elsewhere, monkeypatch) -> None:
     started: list[Any] = []
     monkeypatch.setattr(os, "execvpe", lambda *arguments: started.append(arguments))
     (elsewhere / "train it.py").write_text(USES_US)
@@ -282,9 +272,7 @@ def test_a_gain_that_is_not_felt_is_applied_if_the_user_names_the_level(
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("file", ["resnet.py", "other.py"])
-def test_the_profile_of_another_task_or_machine_is_not_checked(
-    say: Say, foreign: Path, elsewhere: Path, file: str
-) -> None:
+def test_the_profile_of_another_task_or_machine_is_not_checked(say: Say, foreign: Path, elsewhere: Path, file) -> None:
     (elsewhere / file).write_text(NEW_TASK)
     said = say("check", foreign, file)
     assert said.code == 2
@@ -293,9 +281,7 @@ def test_the_profile_of_another_task_or_machine_is_not_checked(
 
 
 @pytest.mark.parametrize(("file", "options"), [("resnet.py", []), ("other.py", ["--force"])])
-def test_a_fitting_or_forced_one_is_checked(
-    say: Say, saved: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, file: str, options: list[str]
-) -> None:
+def test_a_fitting_or_forced_one_is_checked(say, saved, elsewhere, monkeypatch, file, options) -> None:
     wide = replace(profile().levels["amp"].speedup, low=0.37, high=184.61)
     monkeypatch.setattr("autotune.tuning.check.measure_claim", lambda *_: wide)
     (elsewhere / file).write_text(NEW_TASK)

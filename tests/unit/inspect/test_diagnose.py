@@ -1,7 +1,5 @@
 """Which trials a diagnosis runs, and that all of them end by its deadline."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import NothingUsable
+from autotune.errors import MachineChanged, NothingUsable
 from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import candidates, diagnose
 from autotune.inspect.verdict import STEP, Part
@@ -59,9 +57,7 @@ class TestContenders:
             (OWN.but(threads=1, num_workers=8), 2.0, None),
         ],
     )
-    def test_fewer_threads_run_if_more_are_busy_than_fit(
-        self, own: Settings, threads: float, fewer: int | None
-    ) -> None:
+    def test_fewer_threads_run_if_more_are_busy_than_fit(self, own, threads, fewer) -> None:
         found = candidates(own, facts(), SHARES, threads)
         assert (found["threads"][0].threads if "threads" in found else None) == fewer
         assert len(found) == 2, "one beside the step, since steps are slow then"
@@ -75,7 +71,7 @@ class World:
         self.now, self.replicates = 0.0, 0
         self.stages: list[tuple[float, str]] = []
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
-        patch.setattr(module, "same_cpus", lambda inventory: contextlib.nullcontext())
+        patch.setattr(module, "same_cpus", self.same_cpus)
         patch.setattr(module, "Neighbours", lambda: SimpleNamespace(load=lambda threads: QUIET))
         for name, fake in (("probe", self.probe), ("open_runner", self.open_runner), ("TrialBench", self.bench)):
             patch.setattr(module, name, fake)
@@ -88,6 +84,12 @@ class World:
         over = self.now + self.seconds[what]
         self.now = max(self.now, min(over, deadline))
         return over <= deadline
+
+    @contextlib.contextmanager
+    def same_cpus(self, _inventory: Any) -> Iterator[None]:
+        yield
+        if self.seconds.get("taken away"):
+            raise MachineChanged("fewer CPUs")
 
     def observe(self, **changes: Any) -> None:
         if "stage" in changes:
@@ -127,6 +129,11 @@ class World:
         rates = dict.fromkeys(settings, 100.0 * (1 + self.seconds["noise"] * (self.replicates % 2)))
         rates = (rates | {STEP: 100.0}) if finished else {}
         yield SimpleNamespace(rounds=lambda replicate, number, seconds: [Round(replicate, rates)] * number)
+
+
+def test_cpus_taken_away_are_not_blamed_on_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MachineChanged):
+        World(monkeypatch, **{"taken away": 1.0}).diagnose()
 
 
 class TestBudget:

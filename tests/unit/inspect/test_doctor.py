@@ -1,7 +1,5 @@
 """Rules over recorded facts: each fires on its machine, and none on a healthy one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Verdicts on steps whose cause is known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

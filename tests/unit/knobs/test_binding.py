@@ -1,7 +1,5 @@
 """Places for processes: properties on random machines, and tables for the shapes that matter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -27,11 +25,7 @@ from tests.doubles.simulation.simulator import GIB, inventory
 
 
 def machine(
-    *nodes: int,
-    siblings: int = 1,
-    without: frozenset[int] = frozenset(),
-    slow: int = 0,
-    gpus: tuple[int, ...] = (),
+    *nodes: int, siblings: int = 1, without: frozenset[int] = frozenset(), slow: int = 0, gpus: tuple[int, ...] = ()
 ) -> Inventory:
     """A machine with so many cores on each of its nodes, numbered as Linux does: second siblings come last.
 

@@ -1,7 +1,5 @@
 """What each knob offers, and the reason for what it does not."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -137,12 +135,7 @@ def test_where_processes_change_training_the_users_own_number_stays(own, cpus, l
 
 
 @pytest.mark.parametrize(
-    ("usable", "values"),
-    [
-        (("gloo", "mpi", "ccl"), ("gloo", "mpi", "ccl")),
-        ((), ()),
-        (("gloo", "nccl"), ("gloo",)),
-    ],
+    ("usable", "values"), [(("gloo", "mpi", "ccl"), ("gloo", "mpi", "ccl")), ((), ()), (("gloo", "nccl"), ("gloo",))]
 )
 def test_every_usable_backend_for_cpus_is_offered(usable, values):
     host = inventory()

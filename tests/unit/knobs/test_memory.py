@@ -1,7 +1,5 @@
 """What settings need, by what the baseline held; and what is refused for it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Canonical settings: what acts the same compares equal."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given

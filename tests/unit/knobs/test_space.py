@@ -1,7 +1,5 @@
 """Spaces: nothing infeasible in, nothing feasible lost."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

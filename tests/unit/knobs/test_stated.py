@@ -1,7 +1,5 @@
 """What people state: ``CURRENT`` of a task file, and the knobs that they fix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +30,7 @@ def task(device: str = "cpu", **current: Any) -> TaskFacts:
 
 class TestCurrent:
     @pytest.mark.parametrize(("own", "expected"), [((4, 8), (4, 8)), ((None, None), (8, 4))])
-    def test_nothing_said_is_what_pytorch_does_or_else_the_budget(
-        self, own: tuple[int | None, int | None], expected: tuple[int, int]
-    ) -> None:
+    def test_nothing_said_is_what_pytorch_does_or_else_the_budget(self, own, expected) -> None:
         machine = inventory(threads=8, cores=4)
         software = replace(machine.software, default_threads=own[0], default_interop_threads=own[1])
         wanted = Settings(threads=expected[0], interop_threads=expected[1], batch_size=DEFAULT_BATCH)
@@ -122,9 +118,7 @@ class TestCheckPins:
         ],
         ids=str,
     )
-    def test_others_are_refused_with_what_is_wanted(
-        self, fixed: dict[str, Any], only: tuple[str, ...], level: str | None, words: str
-    ) -> None:
+    def test_others_are_refused_with_what_is_wanted(self, fixed, only, level, words) -> None:
         with pytest.raises(UsageError) as error:
             check_fixed(fixed, only, level)
         assert words in str(error.value)

@@ -1,7 +1,5 @@
 """Settings and machines to the command line and the environment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -98,9 +96,7 @@ WAITING, SPINS = Settings(threads=8, omp_wait_policy="passive"), {"OMP_WAIT_POLI
         (Settings(processes=2, backend="nccl"), {}, "GLOO_SOCKET_IFNAME", None, None),
     ],
 )
-def test_what_the_user_has_set_stays_and_is_named(
-    settings: Settings, base: dict[str, str], variable: str, added: str | None, kept: str | None
-) -> None:
+def test_what_the_user_has_set_stays_and_is_named(settings, base, variable, added, kept) -> None:
     found = environment(settings, HERE, base)
     assert found.set.get(variable) == added
     assert [note.startswith(str(kept)) for note in found.kept] == [True] * bool(kept)

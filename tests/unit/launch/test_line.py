@@ -1,7 +1,5 @@
 """Launch lines: what stands before the script is understood, or refused with a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -137,9 +135,7 @@ def test_a_script_is_no_launcher(words: list[str], name: str) -> None:
         ("distributed_type: TPU\n", 0, ""),
     ],
 )
-def test_accelerates_configuration_counts_or_is_refused(
-    text: str, processes: int, precision: str, tmp_path: Path
-) -> None:
+def test_accelerates_configuration_counts_or_is_refused(text, processes, precision, tmp_path: Path) -> None:
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(text)
     if processes:

@@ -1,7 +1,5 @@
 """What starts a profile's settings: for an unmodified script, for one that applies them itself, and for nobody."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

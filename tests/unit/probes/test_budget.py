@@ -1,7 +1,5 @@
 """The CPU budget: which of mask, cpuset, quota and online CPUs decides; control groups; most processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +81,7 @@ def test_a_mask_keeps_its_ids_and_smt_siblings_are_counted_both_ways(
         ({f"{GROUP}/pids.max": "max"}, None, (None, "unlimited")),
     ],
 )
-def test_the_tighter_limit_of_processes_counts(
-    tmp_path: Path, files: dict[str, str], own: int | None, expected: tuple[Any, str]
-) -> None:
+def test_the_tighter_limit_of_processes_counts(tmp_path: Path, files, own, expected) -> None:
     found = budget.resource_limits(host([(0,)], cpuinfo="", process_limit=own).having(files).at(tmp_path))
     assert (found.processes, found.processes_source) == expected
 

@@ -1,7 +1,5 @@
 """Processors: lists, topology, kinds, NUMA nodes, names by cpuid and MIDR."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose CPU time it was, read from recorded trees of ``/proc``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,9 +69,7 @@ def used(seconds: float) -> dict[int, tuple[float, ...]]:
     ],
     ids=["own", "ended unseen", "own that ended", "tree", "interrupts", "steal", "waiting for disks", "rounding"],
 )
-def test_all_cpu_time_but_ones_own(
-    tmp_path: Path, then: dict[int, tuple[float, ...]], rows: tuple[Row, ...], taken: float, steal: float
-) -> None:
+def test_all_cpu_time_but_ones_own(tmp_path: Path, then, rows, taken, steal) -> None:
     found = load(ProcTree(tmp_path), then, *rows)
     assert (found.taken, found.steal) == pytest.approx((taken, steal))
 
@@ -109,9 +105,7 @@ def test_beside_a_quota_others_take_what_it_leaves_nobody(
 
 
 @pytest.mark.parametrize("stat", ["", "cpu 1 2 3 4", "cpu0 0 0 0 0\ncpu1 0 0 0 0", "cpu0 a b c", "cpu0"])
-def test_where_the_kernel_does_not_count_those_seen_alive_do(
-    tmp_path: Path, stat: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_kernel_does_not_count_those_seen_alive_do(tmp_path, stat, monkeypatch) -> None:
     clock = iter((5.0, 15.0))
     monkeypatch.setattr(cpu_time, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     tree, files = ProcTree(tmp_path), {"/proc/stat": stat}
@@ -202,9 +196,7 @@ class Trial:
     ],
     ids=["own", "waits", "yields in part", "beside", "steal", "both", "own threads", "waits unknown", "no time"],
 )
-def test_what_others_used_is_missed_as_far_as_threads_waited(
-    tmp_path: Path, processor: Any, own: tuple[int, int], waited: int | None, lost: float, taken: float
-) -> None:
+def test_what_others_used_is_missed_as_far_as_threads_waited(tmp_path, processor, own, waited, lost, taken) -> None:
     trial = Trial(tmp_path)
     neighbours = trial.neighbours()
     trial.at(processor, own, waited)

@@ -1,7 +1,5 @@
 """GPUs by a driver made of tables, and CUDA_VISIBLE_DEVICES as CUDA reads it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

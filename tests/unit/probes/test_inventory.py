@@ -1,7 +1,5 @@
 """All probes together on recorded machines, and the inventory as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

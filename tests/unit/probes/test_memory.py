@@ -1,7 +1,5 @@
 """Host memory: limits, what is left, shared memory, kills."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What PyTorch is, backends with reasons, environment; allocators that only root can change."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -61,9 +59,7 @@ def test_nccl_needs_a_gpu(tmp_path: Path) -> None:
         (True, "mpiexec", MPICH, 2**16, False, "less than 8 MiB left"),  # it would kill its processes
     ],
 )
-def test_mpi(
-    tmp_path: Path, installed: bool, program: str | None, answer: str, free: int, usable: bool, words: str
-) -> None:
+def test_mpi(tmp_path: Path, installed, program, answer, free, usable, words) -> None:
     machine = plain(
         modules={"torch": 1.0} | ({"mpi4py": 1.0} if installed else {}),
         programs={program: "/usr/bin/mpiexec"} if program else {},

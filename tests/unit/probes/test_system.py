@@ -1,7 +1,5 @@
 """The door to the operating system, and that it is the only one; facts that are computed once."""
 
-from __future__ import annotations
-
 import ast
 import os
 import pwd
@@ -44,9 +42,7 @@ def test_missing_things_read_as_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uid", "soft", "expected"), [(1000, 100, 100), (0, 100, None), (1000, resource.RLIM_INFINITY, None)]
 )
-def test_rlimit_nproc_does_not_bind_root(
-    monkeypatch: pytest.MonkeyPatch, uid: int, soft: int, expected: int | None
-) -> None:
+def test_rlimit_nproc_does_not_bind_root(monkeypatch: pytest.MonkeyPatch, uid, soft, expected) -> None:
     monkeypatch.setattr("os.geteuid", lambda: uid)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, soft))
     assert System().process_limit() == expected
@@ -79,9 +75,7 @@ def test_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("home", ["no home", "a path without a home", "a home that holds no folders"])
-def test_the_cache_falls_back_to_a_private_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
-) -> None:
+def test_the_cache_falls_back_to_a_private_temporary_folder(tmp_path, monkeypatch, home) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "tmp").mkdir()
     monkeypatch.chdir(tmp_path)

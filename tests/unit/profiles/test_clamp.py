@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -103,9 +101,7 @@ def test_the_launched_world_is_kept() -> None:
         ((), None, ("processes: asked 2, applied 1 (2 online CPUs)",)),
     ],
 )
-def test_a_missing_backend_gives_way_to_gloo(
-    usable: tuple[str, ...], backend: str | None, said: tuple[str, ...]
-) -> None:
+def test_a_missing_backend_gives_way_to_gloo(usable, backend, said) -> None:
     found = tuple(Backend(name, name in usable, f"no {name}") for name in ("gloo", "mpi"))
     fitted, notes = clamp(Settings(processes=2, backend="mpi", batch_size=8), inventory(backends=found))
     assert fitted.backend == backend

@@ -1,7 +1,5 @@
 """Files written to harm: each is refused with its place, and nothing in them runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """Files: what is no profile, what is never lost, what is never replaced, and what is never shared."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import platform
@@ -154,9 +152,7 @@ def test_only_plain_files_are_replaced(kind: str, tmp_path: Path) -> None:
     assert own.read_text() == "precious"
 
 
-def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert file.save(tmp_path / "own.yaml", profile()) == (tmp_path / "own.yaml", "")
     for there in ("data", "temporary"):

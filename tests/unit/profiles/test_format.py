@@ -1,7 +1,5 @@
 """The format: its keys and order, what is refused in which words, and that any profile comes back as it was."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -19,15 +17,7 @@ from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import KNOBS
 from autotune.knobs.task_facts import Fingerprint, LeftOut
 from autotune.profiles import file
-from autotune.profiles.format import (
-    MOST_SPEEDUP,
-    Evidence,
-    Failure,
-    LevelResult,
-    Profile,
-    Target,
-    Written,
-)
+from autotune.profiles.format import MOST_SPEEDUP, Evidence, Failure, LevelResult, Profile, Target, Written
 from autotune.report.profile import show
 from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import Proof

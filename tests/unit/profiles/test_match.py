@@ -1,7 +1,5 @@
 """The verdict on a profile, field by field."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

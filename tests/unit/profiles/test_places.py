@@ -1,7 +1,5 @@
 """Where profiles are looked for, and in which order."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -94,9 +92,7 @@ def test_without_a_mark_the_scripts_own_folder_is_the_project(tmp_path: Path, mo
     assert project.root(tmp_path / "a" / "b" / "train.py") == tmp_path / "a"
 
 
-def test_profiles_are_looked_for_upwards_and_written_at_the_top(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_profiles_are_looked_for_upwards_and_written_at_the_top(repository, monkeypatch) -> None:
     script = repository / "a" / "deep" / "train.py"
     assert places.own_place("key", "a.deep.train", script) == Path("profiles/key/a.deep.train.yaml")
     assert not (repository / "profiles").exists()
@@ -126,9 +122,7 @@ def homeless(*_args: Any, **_options: Any) -> str:
     raise RuntimeError("Could not determine home directory.")
 
 
-def test_the_project_comes_first_then_the_user_the_system_and_what_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_comes_first_then_the_user_the_system_and_what_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "/shared/profiles")
     near, own, system, named = places.places(tmp_path / "train.py")

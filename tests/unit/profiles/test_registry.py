@@ -1,10 +1,7 @@
 """Which profile is found for which machine, in folders."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,9 +26,7 @@ def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     ("change", "verdict"),
     [({"threads": 4}, COMPATIBLE), ({"family": "epyc-zen5"}, SIMILAR), ({"architecture": "aarch64"}, None)],
 )
-def test_what_is_only_similar_is_not_applied_but_named(
-    tmp_path: Path, change: dict[str, Any], verdict: str | None
-) -> None:
+def test_what_is_only_similar_is_not_applied_but_named(tmp_path: Path, change, verdict) -> None:
     put(tmp_path)
     found = registry.search(here(replace(MACHINE, key="other", **change)), [tmp_path])
     assert (found.best.verdict if found.best else None) == verdict

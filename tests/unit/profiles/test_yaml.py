@@ -1,7 +1,5 @@
 """YAML's rules: what is text, what is a number, and what is refused with its line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Words of diagnose and doctor."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

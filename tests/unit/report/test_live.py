@@ -1,7 +1,5 @@
 """The live view: what it says, that it stays small, and that it costs next to nothing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from io import StringIO
@@ -74,9 +72,7 @@ def test_a_terminal_has_whole_lines(width: int, budget: float) -> None:
     assert max(map(len, (clock, *rest))) <= width
 
 
-def test_a_log_has_a_line_for_a_new_stage_and_every_ten_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_has_a_line_for_a_new_stage_and_every_ten_seconds(monkeypatch, capsys) -> None:
     moments = [(0.0, "searching"), (9.9, "searching"), (10.0, "searching"), (10.1, "race")]
     clock = iter([at for at, _stage in moments])
     monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: next(clock)))

@@ -1,7 +1,5 @@
 """The report as a page: one file, no network, all data."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

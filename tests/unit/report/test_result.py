@@ -1,7 +1,5 @@
 """The final answer: its wording (golden file), its size, and that its figures are the profile's."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath

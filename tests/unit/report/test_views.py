@@ -1,7 +1,5 @@
 """`probe`, `show` and `diff`, and the words for figures they share."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

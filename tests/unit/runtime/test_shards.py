@@ -1,7 +1,5 @@
 """Shares of a batch."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +14,7 @@ from autotune.runtime.shards import Progress, Shard, shard
     fixed=st.booleans(),
     equal=st.booleans(),
 )
-def test_parts_make_up_the_batch_with_weights_that_average_to_one(
-    samples: int, world: int, batch: int, fixed: bool, equal: bool
-) -> None:
+def test_parts_make_up_the_batch_with_weights_that_average_to_one(samples, world, batch, fixed, equal) -> None:
     full = max(batch, samples) if fixed else None
     own = list(range(samples))
     parts = [shard(own, world, rank, full, equal=equal) for rank in range(world)]

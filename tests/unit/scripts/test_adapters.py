@@ -1,7 +1,5 @@
 """Frameworks are kept still by what the tables say."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """The project's own search: what any search must do, and how close to the optimum it comes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,9 +60,7 @@ def driven(machine: Machine, level: str, trials: int, seed: int = 0, **options: 
 class TestContract:
     @pytest.mark.parametrize("sampler", SAMPLERS)
     @pytest.mark.parametrize("make", [*machines.SMALL, machines.big])
-    def test_starts_with_the_baseline_stays_feasible_and_repeats_nothing(
-        self, make: Callable[[], Machine], sampler: Any
-    ) -> None:
+    def test_starts_with_the_baseline_stays_feasible_and_repeats_nothing(self, make, sampler) -> None:
         machine = make()
         space = machine.space("amp")
         tried = [proposal.settings for proposal, _ in driven(machine, "amp", 15, sampler=sampler)]

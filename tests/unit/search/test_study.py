@@ -1,7 +1,5 @@
 """The study on disk: trials survive it, and a run outlives it."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 
@@ -86,9 +84,7 @@ class TestFile:
             assert batches(Study(journal_storage(path))) == [1, 3, 4]
 
     @pytest.mark.parametrize("room", [0, 1, 200])
-    def test_a_full_disk_costs_the_run_nothing_and_a_resumed_one_what_came_after(
-        self, tmp_path: Path, room: int
-    ) -> None:
+    def test_a_full_disk_costs_the_run_nothing_and_a_resumed_one_what_came_after(self, tmp_path: Path, room) -> None:
         path = tmp_path / "run.journal"
         study = Study(journal_storage(path))
         study.record(crashed(1))

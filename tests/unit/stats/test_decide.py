@@ -1,7 +1,5 @@
 """The answer for each level by the proof's rounds."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any
@@ -51,9 +49,7 @@ class TestAccepting:
             ({"safe": 1.0, "amp": 1.0, "max": 1.0}, (OWN, OWN, OWN)),
         ],
     )
-    def test_a_level_must_beat_the_baseline_and_the_level_below(
-        self, speeds: dict[str, float], expected: tuple[Settings, ...]
-    ) -> None:
+    def test_a_level_must_beat_the_baseline_and_the_level_below(self, speeds, expected) -> None:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, **speeds))
         assert tuple(results[level].settings for level in LEVELS) == expected
 
@@ -122,9 +118,7 @@ class TestStillOpen:
         ],
         ids=["clear gains", "clear losses", "against the baseline", "against the level below", "the one below is lost"],
     )
-    def test_who_could_still_change_the_answer(
-        self, speeds: dict[str, float], noise: float, expected: set[str]
-    ) -> None:
+    def test_who_could_still_change_the_answer(self, speeds, noise, expected) -> None:
         turns = proof_rounds(noise=noise, baseline=1, **speeds)
         assert still_open({"safe": SAFE, "amp": AMP}, turns) == expected
 
@@ -133,9 +127,7 @@ SPEEDS = st.floats(0.5, 2.0)
 
 
 @given(SPEEDS, SPEEDS, SPEEDS, st.floats(0, 0.2), st.integers(0, 99), st.integers(0, 6))
-def test_whatever_the_rounds_the_answer_holds_together(
-    safe: float, amp: float, largest: float, noise: float, seed: int, replicates: int
-) -> None:
+def test_whatever_the_rounds_the_answer_holds_together(safe, amp, largest, noise, seed, replicates) -> None:
     turns = proof_rounds(noise, replicates, seed, baseline=1.0, safe=safe, amp=amp, max=largest)
     results = decide(OWN, 100.0, ALL, turns)
     assert tuple(results) == LEVELS

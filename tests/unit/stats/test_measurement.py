@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -103,9 +101,7 @@ def test_survives_json(measured: list[Block], skipped: int, share: float) -> Non
         ((100,), 1100.0, False),
     ],
 )
-def test_a_trial_stops_when_its_blocks_agree_or_its_time_is_over(
-    items: tuple[int, ...], give_up_below: float, stops: bool
-) -> None:
+def test_a_trial_stops_when_its_blocks_agree_or_its_time_is_over(items, give_up_below, stops) -> None:
     """Blocks of 0.1 s; at least 0.3 s, at most 1 s, an error of 1.5 %."""
     measured = Measurement(tuple(Block(count, 0.1, 1) for count in items))
     assert enough(measured, 0.3, 1.0, 0.015, give_up_below) is stops

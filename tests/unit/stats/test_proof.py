@@ -1,7 +1,5 @@
 """The statistics of the proof, against tables and against machines with known truth."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -94,9 +92,7 @@ class TestAnalyses:
             (0.96, 0.748, 1.233, False, True),
         ],
     )
-    def test_a_claim_needs_the_whole_interval(
-        self, value: float, low: float, high: float, gain: bool, undecided: bool
-    ) -> None:
+    def test_a_claim_needs_the_whole_interval(self, value, low, high, gain, undecided) -> None:
         proof = Proof(value, low, high, CONFIDENCE, 9)
         assert (proof.gain, proof.undecided) == (gain, undecided)
 
@@ -117,9 +113,7 @@ class TestCompare:
             ([Round(0, {"ours": 0.0, "theirs": 1.0}), Round(1, {"ours": 1.0, "theirs": 0.0})], 1.0, 0),
         ],
     )
-    def test_one_replicate_proves_nothing_nor_do_rounds_without_the_other(
-        self, seen: list[Round], value: float, count: int
-    ) -> None:
+    def test_one_replicate_proves_nothing_nor_do_rounds_without_the_other(self, seen, value, count) -> None:
         proof = compare(seen, "ours", "theirs")
         assert (proof.value, proof.low, proof.high, proof.rounds) == (pytest.approx(value), 0.0, math.inf, count)
         assert (proof.gain, proof.undecided) == (False, True)
@@ -145,9 +139,7 @@ class TestSimulated:
     @pytest.mark.parametrize(
         ("effect", "least", "most"), [(0.9, 0, 0), (1.0, 0, 8), (1.05, 0, 400), (1.2, 380, 400)], ids=str
     )
-    def test_claims_are_rare_where_nothing_is_gained_and_intervals_cover_the_truth(
-        self, effect: float, least: int, most: int
-    ) -> None:
+    def test_claims_are_rare_where_nothing_is_gained_and_intervals_cover_the_truth(self, effect, least, most) -> None:
         proofs = [two_analyses(seed, effect) for seed in range(400)]
         assert least <= sum(proof.gain for proof in proofs) <= most
         assert sum(proof.low <= effect <= proof.high for proof in proofs) >= 0.93 * len(proofs)
@@ -183,9 +175,7 @@ class TestSigns:
             (20, [-0.01, -0.02, -0.03, -0.04], False),
         ],
     )
-    def test_where_nearly_all_of_a_dozen_are_faster_it_is_faster(
-        self, faster: int, slower: list[float], gain: bool
-    ) -> None:
+    def test_where_nearly_all_of_a_dozen_are_faster_it_is_faster(self, faster, slower, gain) -> None:
         """By 5 % most times, and by ten times now and then."""
         proof = by_logs([*(2.3 if k % 6 == 0 else 0.05 + 0.001 * k for k in range(faster)), *slower])
         assert proof.gain is gain

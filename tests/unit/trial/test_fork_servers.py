@@ -1,7 +1,5 @@
 """The parent's end of fork servers: waiting, the environment of trials, and where a script is."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +27,7 @@ def loop() -> Iterator[EventLoop]:
     loop.close()
 
 
-def test_a_callback_may_remove_another_that_can_be_read(
-    loop: EventLoop, pair: tuple[socket.socket, socket.socket]
-) -> None:
+def test_a_callback_may_remove_another_that_can_be_read(loop, pair) -> None:
     calls: list[int] = []
     for own, other in (pair, pair[::-1]):
         own.send(b"x")
@@ -40,9 +36,7 @@ def test_a_callback_may_remove_another_that_can_be_read(
     assert len(calls) == 1
 
 
-def test_a_wait_goes_on_where_all_stood_still(
-    loop: EventLoop, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_goes_on_where_all_stood_still(loop, pair, monkeypatch) -> None:
     """Who was to answer within so many seconds slept too."""
     received: list[bytes] = []
     loop.add(pair[0].fileno(), lambda: received.append(pair[0].recv(1)))

@@ -1,7 +1,5 @@
 """What is private in a trial, and folders that look like the user's."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How trials end, as data, and what is made of it. Real processes do the same in `test_misbehaving`."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -192,9 +190,7 @@ def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
         ("OSError", "[Errno 24] Too many open files", None),
     ],
 )
-def test_real_texts_say_where_memory_ran_out_and_the_class_decides_before_the_text(
-    kind: str, text: str, where: str | None
-) -> None:
+def test_real_texts_say_where_memory_ran_out_and_the_class_decides_before_the_text(kind, text, where) -> None:
     outcome = judge(ended(raised(kind, text), 1))
     assert type(outcome) is (OutOfMemory if where else Crashed)
     assert getattr(outcome, "where", None) == where
@@ -305,9 +301,7 @@ NETWORK = [
         ("RuntimeError", "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory", None),
     ],
 )
-def test_what_a_trial_may_not_do_has_its_reason_and_other_errors_speak_for_themselves(
-    kind: str, error: str | OSError, word: str | None
-) -> None:
+def test_what_a_trial_may_not_do_has_its_reason_and_other_errors_speak_for_themselves(kind, error, word) -> None:
     found = explain(kind, str(error), network=False, limit=3 * 2**29)
     assert found is None if word is None else word in (found or "")
 

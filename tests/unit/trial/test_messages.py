@@ -1,7 +1,5 @@
 """Messages between the tuner and its processes, and exceptions of the user's code in them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

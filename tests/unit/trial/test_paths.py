@@ -1,7 +1,5 @@
 """Names of files: scratch folders, shared memory, and sockets of loader workers."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -48,9 +46,7 @@ class TestLongTemporaryFolders:
     def test_a_short_one_is_taken_instead(self, long: Path, tmp_path: Path) -> None:
         assert StudyPaths.create().root.parent == tmp_path / "short"
 
-    def test_where_the_users_own_training_fails_too_nothing_is_mended(
-        self, long: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_where_the_users_own_training_fails_too_nothing_is_mended(self, long, monkeypatch) -> None:
         deeper = long / "deeper"
         deeper.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(deeper))

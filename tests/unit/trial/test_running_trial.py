@@ -1,7 +1,5 @@
 """When a trial counts as hung. The clock is moved by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,13 +54,7 @@ STEPPING = {"event": "phase", "phase": "stepping"}
         ((), Timeouts(starting=5.0, deadline=4.0), BUDGET_OVER, 4.0),
     ],
 )
-def test_silence_longer_than_the_timeout_of_the_phase(
-    messages: tuple[tuple[float, dict[str, Any]], ...],
-    timeouts: Timeouts,
-    phase: str,
-    at: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_silence_longer_than_the_timeout_of_the_phase(messages, timeouts, phase, at, monkeypatch) -> None:
     clock = Clock(*messages)
     hung = trial(clock, monkeypatch, timeouts)
     hung.wait()

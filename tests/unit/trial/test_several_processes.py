@@ -1,7 +1,5 @@
 """What ranks must show before several processes are offered."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

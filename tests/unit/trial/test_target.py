@@ -1,7 +1,5 @@
 """A target is recognised as a task file or a script by its syntax tree."""
 
-from __future__ import annotations
-
 import codecs
 from pathlib import Path
 

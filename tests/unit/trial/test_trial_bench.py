@@ -1,7 +1,5 @@
 """Turns of resident trials: what is measured again, and what is not."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any

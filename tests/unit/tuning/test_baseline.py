@@ -1,7 +1,5 @@
 """The baseline is the user's own settings; the first compile decides how long a run is."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The comparison of first steps: which knobs are left out, by machines on which some change training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

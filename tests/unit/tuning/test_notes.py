@@ -1,7 +1,5 @@
 """Sentences of a run's result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -36,9 +34,7 @@ QUIET = "of 2 CPUs. Measure again when it is quiet"
         (0.05, 0.0, (), ""),
     ],
 )
-def test_the_users_own_are_named_and_the_rest_summed_up(
-    taken: float, guests: float, neighbours: tuple[Neighbour, ...], words: str
-) -> None:
+def test_the_users_own_are_named_and_the_rest_summed_up(taken, guests, neighbours, words) -> None:
     """Names never exceed what was taken in all: within a CPU quota, those outside may take nothing."""
     assert notes.load_note(Load(taken, guests, neighbours, 2), names=True) == words
 

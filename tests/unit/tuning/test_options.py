@@ -1,7 +1,5 @@
 """What the user asked for: its spaces, and the budget if none was given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -59,9 +57,7 @@ def baseline(step_seconds: float) -> Outcome:
         (baseline(2.0), {"train_seconds": 36_000.0, "budget": 20.0}, 20.0),  # what the user says is final
     ],
 )
-def test_the_step_and_the_training_ahead_decide(
-    outcome: Outcome | None, wishes: dict[str, float], expected: float
-) -> None:
+def test_the_step_and_the_training_ahead_decide(outcome, wishes, expected) -> None:
     assert Options(**wishes).seconds(outcome) == expected
 
 

@@ -1,7 +1,5 @@
 """Race and proof: who takes part, how often, and who drops out."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.knobs.settings import Settings

@@ -1,7 +1,5 @@
 """What a run knows becomes its profile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,9 +140,7 @@ class TestProfile:
             ({}, 2.0, "safe", "", NO_LEVEL),
         ],
     )
-    def test_the_recommended_level(
-        self, current: dict[str, int], noise_scale: float | None, level: str | None, proven: str, recommended: str
-    ) -> None:
+    def test_the_recommended_level(self, current, noise_scale, level, proven, recommended) -> None:
         """Another batch by its progress and if none is stated; no level that repeats a lower one or was not tried."""
         said = replace(CONTEXT, task=replace(CONTEXT.task, current=current), noise_scale=noise_scale)
         settings, answers = OWN, {}

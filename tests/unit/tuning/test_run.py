@@ -1,10 +1,7 @@
 """Search, race and proof on machines with known truth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -148,9 +145,7 @@ class TestFailures:
         assert bench.contests == [], "there is nothing to prove"
 
     @pytest.mark.parametrize(("dead", "best"), [("amp", FASTER), (BASELINE, OWN)])
-    def test_what_dies_in_the_proof_is_not_written_and_without_a_baseline_nothing_is(
-        self, dead: str, best: Settings
-    ) -> None:
+    def test_what_dies_in_the_proof_is_not_written_and_without_a_baseline_nothing_is(self, dead, best) -> None:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({dead}))
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
         assert results["safe"].settings == results["amp"].settings == best
@@ -285,9 +280,7 @@ class TestInterruption:
         ],
         ids=["proof: what was chosen", "search: the best so far"],
     )
-    def test_in_the(
-        self, at: tuple[int | None, int | None], by_level: dict[str, Any], best: list[Settings], ratios: list[float]
-    ) -> None:
+    def test_in_the(self, at, by_level, best, ratios) -> None:
         bench = FakeBench(speeds({FAST: 1.3, FASTER: 1.5, LOW: 2.0}), noise=STILL, interrupt_at=at)
         started = make(bench, listed(**by_level))
         with pytest.raises(Interrupted):

@@ -1,7 +1,5 @@
 """The environment of fork servers, and signals that end a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

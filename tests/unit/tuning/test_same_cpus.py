@@ -1,7 +1,5 @@
 """The machine during a run: its CPUs stay the same."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +33,7 @@ def test_the_same_cpus_are_no_matter(tmp_path: Path) -> None:
         ((0, 1, 2, 3), {"/sys/fs/cgroup/cpu.max": "50000 100000"}, "cgroup CPU quota 0.5"),
     ],
 )
-def test_other_cpus_or_another_quota_end_the_run_with_what_was_and_what_is(
-    tmp_path: Path, mask: tuple[int, ...], files: dict[str, str], words: str
-) -> None:
+def test_other_cpus_or_another_quota_end_the_run_with_what_was_and_what_is(tmp_path: Path, mask, files, words) -> None:
     system = now(tmp_path, mask, **files)
     before = re.escape(INVENTORY.budget.limit)
     with pytest.raises(MachineChanged, match=f"{before} before, {re.escape(words)} now"), same_cpus(INVENTORY, system):

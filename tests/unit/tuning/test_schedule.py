@@ -1,7 +1,5 @@
 """The deadline and every estimate of time."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.knobs.settings import Settings

@@ -188,9 +188,7 @@ class TestRun:
         assert profiles.read(beside).evidence.partial
         assert getattr(ended.value, "saved", None) == beside or str(beside) in str(ended.value)
 
-    def test_a_fork_server_that_is_not_ready_in_time_ends_the_search_not_the_run(
-        self, world: Any, elsewhere: Path
-    ) -> None:
+    def test_a_fork_server_that_is_not_ready_in_time_ends_the_search_not_the_run(self, world, elsewhere) -> None:
         def fate(settings: Settings) -> Outcome:
             if settings != OWN:
                 raise NothingUsable("the budget ended before it was imported")
@@ -261,9 +259,7 @@ class TestRun:
         assert not (elsewhere / "out.yaml").exists()
         assert world.closed == 1
 
-    def test_cpus_that_were_taken_away_end_the_run_and_no_proven_profile(
-        self, world: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_cpus_that_were_taken_away_end_the_run_and_no_proven_profile(self, world, monkeypatch) -> None:
         proven = run.run(TARGET, self.OPTIONS).path
         before = proven.read_text()
         fewer = replace(MACHINE.budget, cpus=(0,), limit="affinity mask (1 of 4 CPUs)")
@@ -304,9 +300,7 @@ def test_tune_passes_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
         autotune.tune("model.py", budget="soon")
 
 
-def test_errors_of_the_users_code_show_their_own_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_the_users_code_show_their_own_traceback(tmp_path, monkeypatch, capsys) -> None:
     def fake(target: Target, options: Options, observe: Observer) -> Any:
         observe(stage="loading the task")
         raise UserCodeError(f"{target.name}: ValueError: mine", TRACEBACK)

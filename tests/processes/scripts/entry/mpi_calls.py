@@ -1,7 +1,5 @@
 """Run under mpiexec by `test_entry` as two ranks: the calls of ``torch.distributed`` against its known answer."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A user's own script under mpiexec and torchrun, unchanged; real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A script started through the entry sees and shows what ``python script.py`` shows; real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -133,32 +131,29 @@ def test_any_way_to_name_a_script(tmp_path: Path, script: str) -> None:
     assert ours == python(script, "x", folder=tmp_path)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    ["-O", "-OO", "-W error", "-X utf8", "-X dev", "-u", "-B", "-s", "-b -v"] + ["-P"] * (sys.version_info >= (3, 11)),
-)
+@pytest.mark.parametrize("flags", ["-O -W error -X utf8", "-OO -u -s", "-X dev -B", "-b -v"])
 def test_flags_of_the_interpreter_reach_the_script(tmp_path: Path, flags: str) -> None:
     script = written(tmp_path / "script.py", f"{SHOW}print(sys._xoptions, sys.warnoptions, __debug__, sys.orig_argv)\n")
-    words = (*flags.replace("-W ", "-W").replace("-X ", "-X").replace(" -v", "").split(), script)
+    safe = ["-P"] * (sys.version_info >= (3, 11) and "dev" in flags)
+    words = (*flags.replace("-W ", "-W").replace("-X ", "-X").replace(" -v", "").split(), *safe, script)
     assert python(*words, entry="gloo") == python(*words)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("PYTHONPATH", f"{ROOT}{os.pathsep}relative{os.pathsep}"),
-        ("PYTHONSAFEPATH", "1"),
-        ("PYTHONOPTIMIZE", "1"),
-        ("PYTHONWARNINGS", "error::UserWarning,ignore"),
-        ("PYTHONUNBUFFERED", "1"),
-        ("PYTHONHASHSEED", "0"),
-        ("PYTHONNOUSERSITE", "1"),
-    ],
-)
-def test_variables_of_the_interpreter_reach_the_script(tmp_path: Path, name: str, value: str) -> None:
+VARIABLES = {
+    "PYTHONPATH": f"{ROOT}{os.pathsep}relative{os.pathsep}",
+    "PYTHONOPTIMIZE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONWARNINGS": "error::UserWarning,ignore",
+}
+
+
+@pytest.mark.parametrize("variables", [VARIABLES, {"PYTHONSAFEPATH": "1"}], ids=["many", "safe path"])
+def test_variables_of_the_interpreter_reach_the_script(tmp_path: Path, variables: dict[str, str]) -> None:
     script = written(tmp_path / "script.py", f"{SHOW}print(sys.warnoptions, __debug__, sorted(os.environ))\n")
-    found = python(script, entry="gloo", folder=tmp_path, **{name: value})
-    assert found == python(script, folder=tmp_path, **{name: value})
+    found = python(script, entry="gloo", folder=tmp_path, **variables)
+    assert found == python(script, folder=tmp_path, **variables)
 
 
 # What is prepared, and when ------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 user_ddp.py FOLDER HOW
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
