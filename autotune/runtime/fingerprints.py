@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -134,3 +134,16 @@ def _is_full(cell: Any) -> bool:
         return cell.cell_contents is not None
     except ValueError:
         return False
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Return what ``value`` holds by name, of a function what it closes over. Nothing of its class is called."""
+    if type(value) is FunctionType:
+        return {str(number): cell for number, cell in enumerate(value.__closure__ or ())}
+    if type(value) is CellType:
+        return {"": value.cell_contents} if _is_full(value) else {}
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return own if type(own) is dict else {}

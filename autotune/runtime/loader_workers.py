@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import io
 import itertools
 import math
 import multiprocessing
+import operator
 import os
+import random
 import resource
 import signal
 import stat
@@ -31,9 +34,9 @@ from torch.utils.data import DataLoader, IterableDataset, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.change import Change, replace
-from autotune.runtime.fingerprints import objects
+from autotune.runtime.fingerprints import attributes, objects
 from autotune.runtime.served_loaders import ITERATOR, copied, served
-from autotune.runtime.worker_batches import Left, Raised, guarded, passed_on, sent
+from autotune.runtime.worker_batches import Left, Raised, Recorded, guarded, passed_on, sent
 
 children: set[Any] = process._children  # type: ignore[attr-defined]
 handling: Any = _utils.signal_handling
@@ -44,11 +47,14 @@ STREAMS = 2
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
 CHANGED = "the script changes its data set in the middle of a pass, which workers would not see"
+RECORDS = "the data set records something while it is read, which stays in a worker"
+RANDOM = "the data set holds random numbers of its own, which each worker would draw again"
+WRITES = "the data set holds a file that it may write to, which workers would share"
 UNSEEN = "the script changes its stream in the middle of a pass: that pass was read without the change"
 UNSTARTED = "no process could be started ({})"
-MOST_HELD, MOST_OF_EACH = 48, 8
+MOST_HELD, MOST_OF_EACH, MOST_OF_LIST = 48, 8, 4096
 """Objects that a data set holds, and what is held in each list or other object of it, from which on no more are looked
-at for each batch."""
+at for each batch; and the length of a list from which on its items are not compared."""
 SCRIPTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Sent to a whole group of processes, as by ``timeout`` and Slurm: the training process alone answers."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
@@ -88,12 +94,30 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     held = [*objects([loader.dataset, loader.collate_fn])]
     if any(isinstance(each, threading.Thread) and each.is_alive() for each in held):
         return THREADED
+    if any(issubclass(type(each), generators()) and each is not random._inst for each in held):
+        return RANDOM
+    if any(map(_writes, held)):
+        return WRITES
     for each in (*held, *_globals_beside(loader.dataset)):
         with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
             fd = type(each).fileno(each)  # an instance's own may be a remote server's, or C's
             if fd > STREAMS and (stat.S_ISSOCK(mode := os.fstat(fd).st_mode) or stat.S_ISFIFO(mode)):
                 return CONNECTED.format(type(each).__name__)
     return None
+
+
+def _writes(value: Any) -> bool:
+    """Return True if ``value`` is a file that may be written to."""
+    if issubclass(type(value), io.IOBase):
+        with suppress(Exception):  # it is closed, or lies in memory
+            return bool(value.writable() and value.fileno() > STREAMS)
+    return False
+
+
+def generators() -> tuple[type, ...]:
+    """Return the classes of random numbers that an object may hold for itself."""
+    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
+    return random.Random, torch.Generator, *((numpy.Generator, numpy.RandomState) if numpy is not None else ())
 
 
 def _globals_beside(dataset: Any) -> Iterator[Any]:
@@ -221,6 +245,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _batches = math.inf
     """Of the order, as far as is known."""
     _held: Sequence[tuple[Any, Any]] = ()
+    _ordered: Sequence[tuple[Any, Any]] = ()
     _silent = 0.0
     """Seconds without a batch."""
     _alone = False
@@ -228,6 +253,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     """The batches for which the order's own generator was drawn from, and its state before."""
     reads: Sequence[Any] = ()
     """What samples are read by: the script may change it."""
+    orders: Sequence[Any] = ()
+    """Samplers of the user's own: the script may change them, too."""
     goes_on = False
     """If workers cannot, the rest of the pass is read in this process."""
     refuse: Callable[[str], object]
@@ -301,6 +328,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
                 return self._workers_next()
             except Stalled:
                 self._read_on(STALLED.format(PATIENCE))
+            finally:
+                self._ordered = _held(self.orders)  # as it is once indices were drawn
         if number not in self._asked:
             self._send_idx = number
             self._next_index()
@@ -310,7 +339,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
         held = _held(self.reads)
-        if _same(self._held, held):
+        if _same(self._held, held) and (not self.orders or _same(self._ordered, _held(self.orders))):
             return
         if self.goes_on:
             self._read_on(CHANGED)
@@ -357,6 +386,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if self._source is not None and self._send_idx - self._rcvd_idx + 1 < self._prefetch_factor * self._num_workers:
             self._try_put_index()
         data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
+        if isinstance(data, Recorded):
+            self.refuse(RECORDS)
+            data = data.batch
         if isinstance(data, Raised):
             raise data.error()
         return data.read(self) if isinstance(data, Left) else data
@@ -368,9 +400,10 @@ def _held(roots: Sequence[Any]) -> list[tuple[Any, Any]]:
     left = [*roots]
     for number, each in enumerate(left):
         plain = type(each) in (list, tuple, dict, set, deque)  # others may do more when they are asked
-        found.append((each, len(each) if plain else _version(each)))
+        short = type(each) is list and len(each) <= MOST_OF_LIST
+        found.append((each, tuple(each) if short else len(each) if plain else _version(each)))
         if len(left) < MOST_HELD:
-            held = each if plain and type(each) is not dict else (each if plain else _attributes(each)).values()
+            held = each if plain and type(each) is not dict else (each if plain else attributes(each)).values()
             left += itertools.islice(held, MOST_HELD if number < len(roots) else MOST_OF_EACH)
     return found
 
@@ -380,12 +413,11 @@ def _version(value: Any) -> int | None:
     return value._version if is_counted else None
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return own if type(own) is dict else {}
+def _alike(one: Any, other: Any) -> bool:
+    """Return True if two versions, lengths or contents of a list are the same; of items, the same objects."""
+    if type(one) is tuple and type(other) is tuple:
+        return len(one) == len(other) and all(map(operator.is_, one, other))
+    return bool(one == other)
 
 
 def _same(before: Sequence[tuple[Any, Any]], now: Sequence[tuple[Any, Any]]) -> bool:
@@ -393,7 +425,7 @@ def _same(before: Sequence[tuple[Any, Any]], now: Sequence[tuple[Any, Any]]) -> 
     if len(before) != len(now):
         return False
     return all(
-        size == length and (one is other or (isinstance(one, int | float | str | bytes) and one == other))
+        _alike(size, length) and (one is other or (isinstance(one, int | float | str | bytes) and one == other))
         for (one, size), (other, length) in zip(before, now, strict=True)
     )
 
@@ -461,6 +493,8 @@ class Workers(Change):
         iterator.goes_on, iterator.refuse = not stream, self._refuse
         collate = loader.collate_fn
         iterator.reads = loader.dataset, collate, getattr(collate, "__self__", None)
+        orders = (loader.batch_sampler, loader.sampler)
+        iterator.orders = [each for each in orders if not type(each).__module__.startswith("torch.utils.data.")]
         iterator.may_start = partial(self._may_start, ready, start) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)

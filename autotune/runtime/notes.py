@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass, field
 
 _LOG = logging.getLogger("autotune")
@@ -10,12 +11,11 @@ _LOG = logging.getLogger("autotune")
 
 @dataclass
 class Notes:
-    """Collects notes and refusals; prints them through the ``autotune`` logger if ``announce`` is set.
-
-    Without logging set up, Python itself writes warnings to stderr; the main process alone prints.
-    """
+    """Collects notes and refusals, and says them if ``announce`` is set: through the ``autotune`` logger, or, for a
+    script that knows nothing of it and may log to a file of its own, on standard error."""
 
     announce: bool = False
+    of_script: bool = False
     texts: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -24,7 +24,8 @@ class Notes:
         fresh = [text for text in dict.fromkeys(texts) if text not in self.texts]
         self.texts += fresh
         if fresh and self.announce:
-            _LOG.warning("autotune: %s", "; ".join(fresh))
+            text = f"autotune: {'; '.join(fresh)}"
+            print(text, file=sys.stderr) if self.of_script else _LOG.warning(text)
 
     def not_applied(self, knob: str, reason: str | None) -> None:
         """Note that ``knob`` did not take effect because of ``reason``; nothing if that is None."""

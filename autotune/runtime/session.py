@@ -91,7 +91,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self.seen = Fingerprint()
         self._moves, self._compared, self._resizes = moves, compared, resizes
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
-        self._notes, self._progress = Notes(), Progress()
+        self._notes, self._progress = Notes(of_script=not moves), Progress()
         self._trained_on: tuple[DataLoader[Any] | None, tuple[Any, Any], int | None] | None = None
         self._prepared: dict[int, tuple[Callable[[], Any], list[Change]]] = {}
         """Each item, and what was changed for it. A loader ends with the user's last reference: its data are large."""

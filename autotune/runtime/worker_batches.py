@@ -10,7 +10,8 @@ import os
 import pickle
 import resource
 import traceback
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
@@ -18,14 +19,16 @@ from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
-from torch.utils.data import _utils, dataloader
+from torch.utils.data import Dataset, _utils, dataloader
 
 from autotune.knobs.change import Method
 from autotune.runtime import random_state
+from autotune.runtime.fingerprints import attributes, objects
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
+COLLECTED, COUNTED = (list, dict, set, deque), (int, float, bool, str)
 SHARED_MEMORY = "/dev/shm"
 BY_VALUE = 2**16
 """Bytes of a tensor that is sent as it is; a larger one is sent in shared memory, and takes a descriptor while it
@@ -126,13 +129,50 @@ class _Pickled:
         return pickle.loads, (self._content,)
 
 
+@dataclass
+class Recorded:
+    """A ``batch``, and that something was recorded in this worker while it was read."""
+
+    batch: Any
+
+
+def _reading(original: Method) -> Method:
+    """Return what reads a batch, and notes if the data sets or the collate object counted or collected something."""
+    watched: list[Any] = []
+
+    def read(fetcher: Any, indices: Any) -> _Pickled:
+        if not watched:
+            sets = (each for each in objects([fetcher.dataset]) if issubclass(type(each), Dataset))
+            watched.extend([*sets, fetcher.collate_fn, getattr(fetcher.collate_fn, "__self__", None)])
+        before = _records(watched)
+        batch = original(fetcher, indices)
+        now = _records(watched)
+        is_same = all(name not in now or now[name] is own or now[name] == own for name, own in before.items())
+        return _Pickled(batch if is_same else Recorded(batch))
+
+    return read
+
+
+def _records(watched: Iterable[Any]) -> dict[tuple[int, str], Any]:
+    """Return numbers and texts that are held, and how much lists and the like hold. What is opened late is none."""
+    found: dict[tuple[int, str], Any] = {}
+    for number, each in enumerate(watched):
+        for name, value in attributes(each).items():
+            if type(value) in COLLECTED:
+                found[number, name] = len(value)
+            elif type(value) in COUNTED:
+                found[number, name] = value
+    return found
+
+
 def guarded(original: Method) -> Method:
     """Leave what cannot be read or sent to the training process."""
+    read = _reading(original)
 
     def fetch(fetcher: Any, indices: Any) -> Any:
         state = random_state.read()
         try:
-            return _Pickled(original(fetcher, indices))
+            return read(fetcher, indices)
         except BaseException:  # SystemExit, too: it ends the training process, not this one
             return Left(indices, state)
 
@@ -141,10 +181,11 @@ def guarded(original: Method) -> Method:
 
 def passed_on(original: Method) -> Method:
     """Send what a stream raises; also that a batch cannot be sent, which would be lost."""
+    read = _reading(original)
 
     def fetch(fetcher: Any, indices: Any) -> Any:
         try:
-            return _Pickled(original(fetcher, indices))
+            return read(fetcher, indices)
         except StopIteration:
             raise
         except BaseException as error:

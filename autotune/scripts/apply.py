@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import gc
 import json
-import logging
 import os
 import sys
 import weakref
@@ -39,7 +38,6 @@ ALWAYS = {"threads", "interop_threads"}
 LATE_PASSES, LATE_STEPS = 1, 200
 """A loader or optimizer that was not used for so many passes or steps of others is put back and forgotten if a new one
 comes: a script may build them anew for each epoch or fold, and drop them."""
-LOG = logging.getLogger("autotune")
 
 
 @dataclass(frozen=True)
@@ -335,7 +333,7 @@ class Applied:
             if self._strict:
                 raise
             self.remove()
-            LOG.warning("autotune: the script runs as it is: %s: %s", type(error).__name__, error)
+            print(f"autotune: the script runs as it is: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:

@@ -405,6 +405,9 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "own loader": ("workers", lambda: OwnLoader(Numbers()), "OwnLoader iterates in its own way"),
     "running workers": ("ahead", started, "its workers run already"),
     "socket": ("workers", lambda: DataLoader(Opened([{"server": socket.socket()}])), "holds an open socket"),
+    "own random numbers": ("workers", lambda: DataLoader(Opened([random.Random(1)])), "random numbers of its own"),
+    "own generator": ("workers", lambda: DataLoader(Opened(numpy.random.default_rng(1))), "random numbers of its own"),
+    "log": ("workers", lambda: DataLoader(Opened(open(os.devnull, "w"))), "a file that it may write to"),  # noqa: SIM115
     "lock": ("workers", lambda: DataLoader(locked()), "a lock on a file"),
     "persistent workers": (
         "no workers",
@@ -446,13 +449,14 @@ class Read(Dataset[Any]):
 
     reads = 0
     log = tempfile.TemporaryFile("w")  # noqa: SIM115 - open as long as the script
+    generator = torch.Generator().manual_seed(1)  # of the class: what the data set itself holds has no workers
 
     def __init__(self, does: Callable[[Read, int], Any]) -> None:
         self.data, self.does = torch.arange(8.0).view(8, 1), does
         self.rows = sqlite3.connect(":memory:")
         self.rows.execute("create table seen (number)")
         self.calls, self.offset, self.cache = 0, 0, dict[int, Tensor]()
-        self.generator, self.nothing = torch.Generator().manual_seed(1), object()
+        self.nothing = object()
         self.file: Any = None
 
     def __len__(self) -> int:

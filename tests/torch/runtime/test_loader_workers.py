@@ -188,10 +188,46 @@ def of_collate(samples: Any) -> None:
     samples.collate.scale += 1
 
 
-@pytest.mark.parametrize("change", [exchanges, writes, appends, sets_the_last, of_collate])
+def of_a_long_list(samples: Any) -> None:
+    samples.labels[37] += 1
+
+
+def of_a_closure(samples: Any) -> None:
+    samples.shift(1)
+
+
+class Falling(Sampler[int]):
+    """Decides about each sample when it is read, and notes it."""
+
+    def __init__(self) -> None:
+        self.last, self.drawn = 0, list[int]()
+
+    def __len__(self) -> int:
+        return 40
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(40):
+            self.drawn.append(number)
+            yield max(39 - number, self.last)
+
+
+def shifted() -> tuple[Callable[[int], None], Callable[[], int]]:
+    by = 0
+
+    def shift(more: int) -> None:
+        nonlocal by
+        by += more
+
+    return shift, lambda: by
+
+
+@pytest.mark.parametrize(
+    "change", [exchanges, writes, appends, sets_the_last, of_collate, of_a_long_list, of_a_closure]
+)
 def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callable[[Any], None]) -> None:
     def read(index: int) -> Any:
-        return (index * samples.transform.strength + samples.rows[0] + len(samples.transform.steps)) * samples.scale
+        more = len(samples.transform.steps) + samples.labels[index] + samples.by()
+        return (index * samples.transform.strength + samples.rows[0] + more) * samples.scale
 
     def passes() -> list[Any]:
         torch.manual_seed(0)
@@ -199,7 +235,8 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
         with torch.inference_mode():
             samples.features = torch.zeros(1)  # its writes are not counted
         vars(samples).update({f"own_{number}": number for number in range(12)}, collate=collate)
-        samples.scale, collate.scale = 1, 1
+        samples.scale, collate.scale, samples.labels = 1, 1, [0] * 40
+        samples.shift, samples.by = shifted()
         found = []
         for _ in range(2):
             for number, batch in enumerate(loader):
@@ -215,6 +252,31 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
     with prepared(loader, num_workers=2) as session:
         assert passes() == plain
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.CHANGED)
+
+
+def test_a_change_of_the_users_own_order_is_said_and_its_own_changes_are_none() -> None:
+    order = Falling()
+    loader = DataLoader(Samples(lambda index: index, 40), 2, sampler=order)
+    with prepared(loader, num_workers=1) as session:
+        assert torch.cat([*loader]).tolist() == [*reversed(range(40))]
+        assert session.not_applied == ()
+        for number, _batch in enumerate(loader):
+            if number == 5:
+                order.last = 8
+        assert dict(session.not_applied)["num_workers"].endswith(loader_workers.CHANGED)
+
+
+def test_what_a_data_set_records_late_is_said() -> None:
+    """Seen: numbers of broken samples were collected in a worker, and the script printed an empty list."""
+    samples: Any = Samples(lambda index: samples.broken.append(index) or index if index == 30 else index, 40)
+    samples.broken = []
+    loader = DataLoader(samples, 2)
+    with prepared(loader, num_workers=1) as session:
+        assert torch.cat([*loader]).tolist() == [*range(40)]
+        assert dict(session.not_applied)["num_workers"].endswith(loader_workers.RECORDS)
+        assert samples.broken == []
+        assert len([*loader]) == 20
+        assert samples.broken == [30], "without workers"
 
 
 def test_a_pass_goes_on_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

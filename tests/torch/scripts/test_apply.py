@@ -245,7 +245,7 @@ def broken(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(begin, strict, monkeypatch, caplog) -> None:
+def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(begin, strict, monkeypatch, capsys) -> None:
     losses, _ = train()
     before = process_state()
     begin(num_workers=1, optimizer_impl="fused", strict=strict)
@@ -255,7 +255,7 @@ def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(begin, strict, mo
             train()
         return
     assert train()[0] == losses
-    assert caplog.text.count("the script runs as it is: ValueError: broken") == 1
+    assert capsys.readouterr().err.count("the script runs as it is: ValueError: broken") == 1  # in no log of its own
     monkeypatch.undo()
     assert differences(before, process_state()) == []
 
