@@ -7,6 +7,7 @@ import os
 import shlex
 import symtable
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import decode_source
@@ -27,7 +28,7 @@ REQUIRED = {
 OPTIONAL = {
     "build_optimizer": "def build_optimizer(parameters):\n    return torch.optim.AdamW(parameters, lr=1e-3)",
     "collate_fn": "collate_fn = None",
-    "count_items": "def count_items(batch) -> int:\n    return batch[0].numel()",
+    "count_items": "def count_items(batch) -> int:  # such as tokens; else samples\n    return batch[0].numel()",
     "CURRENT": "CURRENT = dict(batch_size=64, num_workers=0)",
 }
 """The names of a task file, with lines that define them. A function must take as many parameters as there."""
@@ -78,15 +79,7 @@ def compute_loss(model, batch):
 
 
 # Optional:
-#
-# def build_optimizer(parameters):
-#     return torch.optim.AdamW(parameters, lr=1e-3)
-#
-# collate_fn = None
-#
-# def count_items(batch) -> int:  # for example tokens; samples by default
-#     return batch[0].numel()
-'''
+''' + "".join(f"#\n{textwrap.indent(lines, '# ')}\n" for name, lines in OPTIONAL.items() if name != "CURRENT")
 """A commented task file to start from: what ``autotune init`` writes."""
 
 
