@@ -43,7 +43,7 @@ class Without(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """One trial: which settings, how long, with which seed."""
+    """One trial: which settings, how long, with which seed. Last is what the tuner adds when it starts it."""
 
     settings: Settings
     seed: int = 0
@@ -76,23 +76,12 @@ class TrialSpec:
     inspect: str = ""
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialRequest:
-    """The request to the launcher of a trial.
-
-    Attributes:
-        folder: the trial's own.
-        spec: the trial.
-        binding: `autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound.
-        facts: of an unmodified script; None for a task.
-    """
-
-    folder: str
-    spec: TrialSpec
+    folder: str = ""
+    """The trial's own."""
     binding: str = ""
+    """`autotune.knobs.binding.AffinityPlan` as text; empty if nothing is bound."""
     facts: TaskFacts | None = None
+    """Of an unmodified script; None for a task."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from autotune.trial.child.probe_run import ProbeRun, leave, why_not_fork
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation, isolate
-from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, UnixConnection, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.target import Script
 
@@ -83,17 +83,17 @@ class ForkServer:
             facts = asdict(replace(self.task.facts, warnings=warnings, ranked=self.task.script.ranked))
         self._reply("loaded", error=error, no_fork_reason=no_fork_reason, facts=facts)
 
-    def start(self, request: TrialRequest, fd: int) -> None:
+    def start(self, spec: TrialSpec, fd: int) -> None:
         """Start one trial. Its launcher is connected to the tuner by descriptor ``fd``."""
         if pid := os.fork():
             os.close(fd)
-            self.trials[pid] = Path(request.folder)
+            self.trials[pid] = Path(spec.folder)
             self._reply("started", pid=pid)
             return
         with launcher.exit_on_error():
             self.connection.close()
             _handle_signals_as_usual()
-            os._exit(launcher.Launcher(request, UnixConnection.from_fd(fd), self.task).run())
+            os._exit(launcher.Launcher(spec, UnixConnection.from_fd(fd), self.task).run())
 
     def _reply(self, what: str, **content: Any) -> None:
         self.connection.send({"reply": what, **content})
@@ -135,7 +135,7 @@ class ForkServer:
         if message["request"] == "load":
             self.load(message)
         elif message["request"] == "start":
-            self.start(decoded(TrialRequest, message["trial"]), fds[0])
+            self.start(decoded(TrialSpec, message["trial"]), fds[0])
         elif message["request"] == "kill" and (pid := message["pid"]) in self.trials:
             shm.end(process_tree.descendants(pid) | {pid})
             process_tree.kill_tree(pid)

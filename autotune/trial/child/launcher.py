@@ -25,7 +25,7 @@ from autotune.trial.child.rank import run_rank
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.redirected import mirror
-from autotune.trial.messages import Resume, TrialRequest, UnixConnection
+from autotune.trial.messages import Resume, TrialSpec, UnixConnection
 from autotune.trial.paths import mark
 
 DYING_SECONDS = 0.2
@@ -99,11 +99,9 @@ class Launcher:
         ranks: {pid: number} of those that have not ended.
     """
 
-    def __init__(
-        self, request: TrialRequest, connection: UnixConnection, loaded: LoadedTask | LoadedScript | Path
-    ) -> None:
-        self.request, self.connection, self.loaded = request, connection, loaded
-        self.folder, self.world = Path(request.folder), request.spec.settings.processes
+    def __init__(self, spec: TrialSpec, connection: UnixConnection, loaded: LoadedTask | LoadedScript | Path) -> None:
+        self.spec, self.connection, self.loaded = spec, connection, loaded
+        self.folder, self.world = Path(spec.folder), spec.settings.processes
         self.ranks: dict[int, int] = {}
         self._manager: ProcessManager | None = None
         self._port: int | None = None
@@ -118,14 +116,14 @@ class Launcher:
             mirror(Path.cwd(), self.folder)
             os.chdir(self.folder)
         else:
-            script.facts = self.request.facts or script.facts  # those that the tuner has of it now
+            script.facts = self.spec.facts or script.facts  # those that the tuner has of it now
             script.isolation.nest(self.folder)
         shm.mark_names(self.folder)  # its shared memory and temporary files are its own
         os.environ["TMPDIR"] = str(self.folder)
         tempfile.tempdir = None
         if self.world > 1 or (script is not None and script.script.ranked):
             self._port = torchrun.free_port()
-        backend = self.request.spec.settings.backend if self.world > 1 else None
+        backend = self.spec.settings.backend if self.world > 1 else None
         if backend is not None and BACKENDS[backend].launcher == MPIEXEC:
             self._manager = ProcessManager(self.world, mark(self.folder))
         for rank in range(self.world):
@@ -149,12 +147,12 @@ class Launcher:
                 self.connection.send({"event": "rank-started", "pid": os.getpid()})
             if self._port is not None:
                 os.environ.update(torchrun.variables(rank, self.world, self._port))
-            if self.request.binding:
-                os.environ[VARIABLE] = self.request.binding
+            if self.spec.binding:
+                os.environ[VARIABLE] = self.spec.binding
             bind_by_plan()  # before any library starts threads; the session reads back if that worked
             if self._manager is not None:
                 os.environ.update(self._manager.environment(rank))
-            code = run_rank(self.request, self.connection, self.loaded, rank)
+            code = run_rank(self.spec, self.connection, self.loaded, rank)
             as_main.flush()
             os._exit(code)
 

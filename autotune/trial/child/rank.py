@@ -18,7 +18,7 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps, Tune
 from autotune.trial.child.measuring import trying
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import UNFINISHED, LoadedTask, check_split, facts, load, with_split
-from autotune.trial.messages import Resume, TrialRequest, TrialSpec, UnixConnection, error_report
+from autotune.trial.messages import Resume, TrialSpec, UnixConnection, error_report
 from autotune.trial.target import THREAD_VARIABLES, stated_threads
 
 
@@ -84,24 +84,22 @@ class TrainingLoop(MeasuredLoop):
         self.made_step(items, loss.detach(), skipped=self.session.skipped_steps != skipped)
 
 
-def run_rank(
-    request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | Path, rank: int
-) -> int:
-    """Do the ``request`` on this rank and send its report; returns the exit code."""
+def run_rank(spec: TrialSpec, connection: UnixConnection, task: LoadedTask | LoadedScript | Path, rank: int) -> int:
+    """Run the trial on this rank and send its report; returns the exit code."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     tuner = Tuner(connection, rank)
     try:
-        if not request.spec.describe:
-            _put_back_threads(request.spec.settings)
+        if not spec.describe:
+            _put_back_threads(spec.settings)
         if isinstance(task, LoadedScript):
-            return task.try_out(request.spec, tuner)
+            return task.try_out(spec, tuner)
         if isinstance(task, Path):
             task = load(task)
-        if request.spec.describe:
-            _describe(task, request.spec.seed, connection)
+        if spec.describe:
+            _describe(task, spec.seed, connection)
         else:
-            _measure(task, request.spec, tuner)
+            _measure(task, spec, tuner)
         return 0
     except Resume:
         raise

@@ -24,7 +24,7 @@ from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER, Outcome
-from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
+from autotune.trial.messages import RankEvidence, TrialReport, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, judge, most_informative
@@ -81,7 +81,7 @@ class RunningTrial:
         self._groups: list[int] = []
         self._kills_before = oom_kills(System())
 
-    def begin(self, request: TrialRequest) -> None:
+    def begin(self, spec: TrialSpec) -> None:
         """Have the fork server start it, and take its messages as they come.
 
         Raises:
@@ -89,7 +89,7 @@ class RunningTrial:
         """
         server = self.server
         self.connection, theirs = UnixConnection.pair()
-        reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
+        reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(spec))
         theirs.close()
         if reply is None:
             server.gone = True
@@ -416,14 +416,8 @@ class Runner:
             server.forget_log()
         self.started += 1
         trial = RunningTrial(server, timeouts)
-        trial.begin(
-            TrialRequest(
-                folder=str(self.setup.paths.trial(self.started)),
-                spec=spec,
-                binding=self.setup.binding(spec.settings).text,
-                facts=server.facts,
-            )
-        )
+        folder, binding = self.setup.paths.trial(self.started), self.setup.binding(spec.settings)
+        trial.begin(replace(spec, folder=str(folder), binding=binding.text, facts=server.facts))
         return trial
 
 
