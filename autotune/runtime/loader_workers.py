@@ -54,7 +54,7 @@ UNSEEN = "the script changes its stream in the middle of a pass: that pass was r
 UNSTARTED = "no process could be started ({})"
 MOST_HELD, MOST_OF_EACH, MOST_OF_LIST = 48, 8, 4096
 """Objects that a data set holds, and what is held in each list or other object of it, from which on no more are looked
-at for each batch; and the length of a list from which on its items are not compared."""
+at for each batch; and the items of lists that are compared with what they were."""
 SCRIPTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Sent to a whole group of processes, as by ``timeout`` and Slurm: the training process alone answers."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
@@ -397,10 +397,11 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 def _held(roots: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return what the ``roots`` hold, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
     found: list[tuple[Any, Any]] = []
-    left = [*roots]
+    left, items = [*roots], MOST_OF_LIST
     for number, each in enumerate(left):
         plain = type(each) in (list, tuple, dict, set, deque)  # others may do more when they are asked
-        short = type(each) is list and len(each) <= MOST_OF_LIST
+        short = type(each) is list and len(each) <= items
+        items -= len(each) if short else 0
         found.append((each, tuple(each) if short else len(each) if plain else _version(each)))
         if len(left) < MOST_HELD:
             held = each if plain and type(each) is not dict else (each if plain else attributes(each)).values()

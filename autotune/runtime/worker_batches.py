@@ -141,9 +141,10 @@ def _reading(original: Method) -> Method:
     watched: list[Any] = []
 
     def read(fetcher: Any, indices: Any) -> _Pickled:
-        if not watched:
+        if not watched:  # at first it may note which process it is in, and what it has opened there
             sets = (each for each in objects([fetcher.dataset]) if issubclass(type(each), Dataset))
             watched.extend([*sets, fetcher.collate_fn, getattr(fetcher.collate_fn, "__self__", None)])
+            return _Pickled(original(fetcher, indices))
         before = _records(watched)
         batch = original(fetcher, indices)
         now = _records(watched)

@@ -279,6 +279,16 @@ def test_what_a_data_set_records_late_is_said() -> None:
         assert samples.broken == [30], "without workers"
 
 
+def test_what_a_worker_notes_of_itself_is_no_record() -> None:
+    """Data sets open their files anew where the process is another one."""
+    samples: Any = Samples(lambda index: vars(samples).update(process=os.getpid()) or index)
+    samples.process = os.getpid()
+    loader = DataLoader(samples, 2)
+    with prepared(loader, num_workers=2) as session:
+        assert torch.cat([*loader, *loader]).tolist() == [*range(8), *range(8)]
+        assert session.not_applied == ()
+
+
 def test_a_pass_goes_on_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     left = [1]
 
