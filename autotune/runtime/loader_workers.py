@@ -42,6 +42,8 @@ children: set[Any] = process._children  # type: ignore[attr-defined]
 handling: Any = _utils.signal_handling
 DESCRIPTORS, LOCKS = "/proc/self/fd", "/proc/locks"
 NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
+SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
+"""What draws for the functions of the module ``random``: workers are given its state with each batch."""
 STREAMS = 2
 """The last descriptor of standard input and output."""
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
@@ -94,7 +96,7 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     held = [*objects([loader.dataset, loader.collate_fn])]
     if any(isinstance(each, threading.Thread) and each.is_alive() for each in held):
         return THREADED
-    if any(issubclass(type(each), generators()) and each is not random._inst for each in held):
+    if any(issubclass(type(each), generators()) and each is not SHARED_RANDOM for each in held):
         return RANDOM
     if any(map(_writes, held)):
         return WRITES

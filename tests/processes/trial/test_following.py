@@ -61,7 +61,7 @@ def test_what_comes_between_epochs_is_seen_with_its_memory(tmp_path: Path, monke
 
 
 def test_memory_of_another_library_is_left_alone() -> None:
-    library = dict(software.allocators(System())).get("jemalloc")
+    library = {each.name: each.library for each in software.allocators(System())}.get("jemalloc")
     if library is None:
         pytest.skip("jemalloc is not installed")
     code = "from autotune.knobs import allocator as a; a.raise_mmap_threshold(32 << 20); a.mmap_threshold()"
