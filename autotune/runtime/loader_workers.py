@@ -43,7 +43,7 @@ handling: Any = _utils.signal_handling
 DESCRIPTORS, LOCKS = "/proc/self/fd", "/proc/locks"
 NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
 SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
-"""What draws for the functions of the module ``random``: workers are given its state with each batch."""
+"""What draws for the functions of the module ``random``: PyTorch seeds it in each worker."""
 STREAMS = 2
 """The last descriptor of standard input and output."""
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
