@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from types import CellType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_
 """In a parameter group; schedulers add the others."""
 MOST_WRAPPED = 9
 """Data sets that hold one another, such as `torch.utils.data.Subset`."""
+INSTALLED = "-packages"
+"""In the path of what is installed: globals there are nobody's to change."""
 MOST_OBJECTS = 2000
 MOST_ITEMS = 50
 """Of a list or dictionary: its items are mostly alike."""
@@ -147,3 +150,28 @@ def attributes(value: Any) -> dict[str, Any]:
     except AttributeError:
         return {}
     return own if type(own) is dict else {}
+
+
+def names_read(roots: Iterable[Any]) -> list[tuple[Mapping[str, Any], str]]:
+    """Return the globals that functions and methods of the user's in ``roots`` read, and attributes of their classes:
+    where they are, and their names. Modules, functions and classes are none."""
+    functions, found = list[FunctionType](), dict[tuple[int, str], tuple[Mapping[str, Any], str]]()
+    for each in objects(roots):
+        classes = each.__mro__ if issubclass(type(each), type) else ()
+        for own in (vars(kind) for kind in classes if kind.__module__.partition(".")[0] not in ("torch", "builtins")):
+            functions += [value for value in own.values() if type(value) is FunctionType]
+            found |= {(id(own), name): (own, name) for name in own if not name.startswith("__")}
+        functions += [each] if type(each) is FunctionType else []
+    for function in functions:
+        if INSTALLED not in function.__code__.co_filename:
+            space = function.__globals__
+            found |= {(id(space), name): (space, name) for name in _globals_of(function.__code__)}
+    code = (ModuleType, type, FunctionType, staticmethod, classmethod, property)
+    return [(space, name) for space, name in found.values() if name in space and not isinstance(space[name], code)]
+
+
+@functools.cache
+def _globals_of(code: CodeType) -> frozenset[str]:
+    own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return frozenset(own.union(*map(_globals_of, inner)))

@@ -19,7 +19,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader, IterableDataset, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.change import Change, replace
-from autotune.runtime.fingerprints import attributes, objects
+from autotune.runtime.fingerprints import attributes, names_read, objects
 from autotune.runtime.served_loaders import ITERATOR, copied, served
 from autotune.runtime.worker_batches import Left, Raised, Recorded, guarded, passed_on, sent
 
@@ -255,6 +255,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     """The batches for which the order's own generator was drawn from, and its state before."""
     reads: Sequence[Any] = ()
     """What samples are read by: the script may change it."""
+    names: Sequence[tuple[Mapping[str, Any], str]] = ()
+    """Globals and attributes of classes by which it reads them."""
     orders: Sequence[Any] = ()
     """Samplers of the user's own: the script may change them, too."""
     goes_on = False
@@ -338,9 +340,12 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         self._rcvd_idx += 1
         return Left(self._asked[number]).read(self)
 
+    def _holds(self) -> list[tuple[Any, Any]]:
+        return _held([*self.reads, *(space.get(name) for space, name in self.names)])
+
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
-        held = _held(self.reads)
+        held = self._holds()
         if _same(self._held, held) and (not self.orders or _same(self._ordered, _held(self.orders))):
             return
         if self.goes_on:
@@ -357,7 +362,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _begin(self) -> None:
         """Let the workers begin to read."""
-        self._held = _held(self.reads)
+        self._held = self._holds()
         if self.may_start is not None:
             self._alone = not self.may_start()
             if self._alone:
@@ -496,6 +501,7 @@ class Workers(Change):
         iterator.goes_on, iterator.refuse = not stream, self._refuse
         collate = loader.collate_fn
         iterator.reads = loader.dataset, collate, getattr(collate, "__self__", None)
+        iterator.names = names_read(iterator.reads)
         orders = (loader.batch_sampler, loader.sampler)
         iterator.orders = [each for each in orders if not type(each).__module__.startswith("torch.utils.data.")]
         iterator.may_start = partial(self._may_start, ready, start) if late else None

@@ -27,10 +27,13 @@ from autotune.runtime.session import Session
 from tests.torch.records import prepared, quiet, workers_of
 
 RECORD = 5_000
+STRENGTH = 0
 
 
 class Samples(Dataset[Any]):
     """``count`` samples that ``read`` reads."""
+
+    strength = 0
 
     def __init__(self, read: Callable[[int], Any], count: int = 8) -> None:
         self.read, self.count = read, count
@@ -211,6 +214,14 @@ class Falling(Sampler[int]):
             yield max(39 - number, self.last)
 
 
+def of_a_global(_samples: Any) -> None:
+    globals()["STRENGTH"] += 1
+
+
+def of_a_class(_samples: Any) -> None:
+    Samples.strength += 1
+
+
 def shifted() -> tuple[Callable[[int], None], Callable[[], int]]:
     by = 0
 
@@ -222,11 +233,12 @@ def shifted() -> tuple[Callable[[int], None], Callable[[], int]]:
 
 
 @pytest.mark.parametrize(
-    "change", [exchanges, writes, appends, sets_the_last, of_collate, of_a_long_list, of_a_closure]
+    "change",
+    [exchanges, writes, appends, sets_the_last, of_collate, of_a_long_list, of_a_closure, of_a_global, of_a_class],
 )
 def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callable[[Any], None]) -> None:
     def read(index: int) -> Any:
-        more = len(samples.transform.steps) + samples.labels[index] + samples.by()
+        more = len(samples.transform.steps) + samples.labels[index] + samples.by() + STRENGTH + samples.strength
         return (index * samples.transform.strength + samples.rows[0] + more) * samples.scale
 
     def passes() -> list[Any]:
@@ -236,6 +248,7 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
             samples.features = torch.zeros(1)  # its writes are not counted
         vars(samples).update({f"own_{number}": number for number in range(12)}, collate=collate)
         samples.scale, collate.scale, samples.labels = 1, 1, [0] * 40
+        globals()["STRENGTH"] = Samples.strength = 0
         samples.shift, samples.by = shifted()
         found = []
         for _ in range(2):
