@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from logging import Logger
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -116,7 +117,7 @@ def objects(roots: Iterable[Any]) -> Iterator[Any]:
 
 
 def _made_of(value: Any) -> Iterable[Any]:
-    if isinstance(value, type):
+    if isinstance(value, type | Logger):  # handlers hold files, which reading does not write to by itself
         return ()
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]

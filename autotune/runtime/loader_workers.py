@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from logging import Logger
 from multiprocessing import process
 from multiprocessing.context import ForkContext, ForkProcess
 from multiprocessing.reduction import ForkingPickler
@@ -44,6 +45,7 @@ DESCRIPTORS, LOCKS = "/proc/self/fd", "/proc/locks"
 NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
 SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 """What draws for the functions of the module ``random``: PyTorch seeds it in each worker."""
+PLAIN = (list, tuple, dict, set, deque)
 STREAMS = 2
 """The last descriptor of standard input and output."""
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
@@ -341,7 +343,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return Left(self._asked[number]).read(self)
 
     def _holds(self) -> list[tuple[Any, Any]]:
-        return _held([*self.reads, *(space.get(name) for space, name in self.names)])
+        named = [space.get(name) for space, name in self.names]
+        return _held([*self.reads, *(each for each in named if type(each) in PLAIN)]) + [(each, None) for each in named]
 
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
@@ -406,11 +409,11 @@ def _held(roots: Sequence[Any]) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     left, items = [*roots], MOST_OF_LIST
     for number, each in enumerate(left):
-        plain = type(each) in (list, tuple, dict, set, deque)  # others may do more when they are asked
+        plain = type(each) in PLAIN  # others may do more when they are asked
         short = type(each) is list and len(each) <= items
         items -= len(each) if short else 0
         found.append((each, tuple(each) if short else len(each) if plain else _version(each)))
-        if len(left) < MOST_HELD:
+        if len(left) < MOST_HELD and not issubclass(type(each), Logger):
             held = each if plain and type(each) is not dict else (each if plain else attributes(each)).values()
             left += itertools.islice(held, MOST_HELD if number < len(roots) else MOST_OF_EACH)
     return found

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import logging
 import multiprocessing
 import multiprocessing.util
 import os
@@ -28,6 +29,7 @@ from tests.torch.records import prepared, quiet, workers_of
 
 RECORD = 5_000
 STRENGTH = 0
+LOGGER = logging.getLogger("of a script")
 
 
 class Samples(Dataset[Any]):
@@ -265,6 +267,16 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
     with prepared(loader, num_workers=2) as session:
         assert passes() == plain
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.CHANGED)
+
+
+def test_a_logger_that_both_use_is_no_change() -> None:
+    samples: Any = Samples(lambda index: index + 0 * len(LOGGER.name), 40)
+    samples.logger = LOGGER
+    loader = DataLoader(samples, 2)
+    with prepared(loader, num_workers=1) as session:
+        for number, _batch in enumerate(loader):
+            LOGGER.isEnabledFor(number)  # it remembers the answers
+        assert session.not_applied == ()
 
 
 def test_a_change_of_the_users_own_order_is_said_and_its_own_changes_are_none() -> None:
