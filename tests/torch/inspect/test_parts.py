@@ -20,7 +20,7 @@ from autotune.trial.child.task import LoadedTask
 from autotune.trial.messages import TrialSpec
 
 BATCH = 8
-LARGE = torch.ones(512, 512)
+LARGE = torch.ones(1024, 1024)
 
 
 class Net(nn.Sequential):
