@@ -322,9 +322,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
         if id(item) in self._prepared:
             return
         self._changes = []
-        is_loader = isinstance(item, DataLoader)
-        self._prepared[id(item)] = weakref.ref(item) if is_loader else lambda: item, self._changes
-        if is_loader:
+        may_end = isinstance(item, DataLoader) and self.world_size == 1  # ranks end what they share together
+        self._prepared[id(item)] = weakref.ref(item) if may_end else lambda: item, self._changes
+        if may_end:
             weakref.finalize(item, _forget, weakref.ref(self), id(item)).atexit = False
         try:
             if isinstance(item, nn.Module):
