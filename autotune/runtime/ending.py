@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from autotune.environment import DISABLE
+from autotune.runtime.notes import tell
 from autotune.stats.whole_run import split_time
 
 IN_FORCE: dict[Callable[[], str], BaseException | None] = {}
@@ -32,7 +33,7 @@ def say() -> None:
     while IN_FORCE:
         words, only = IN_FORCE.popitem()
         if ends and only in (None, error) and not hasattr(sys, "ps1") and (text := words()):
-            print(f"autotune: this training ran with {text}. {DISABLE}=1 runs it without", file=sys.stderr)
+            tell(f"this training ran with {text}. {DISABLE}=1 runs it without")
 
 
 MOST_STEPS, FIRST_STEPS = 10_000, 5

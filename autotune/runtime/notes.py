@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 _LOG = logging.getLogger("autotune")
+
+
+def tell(text: str) -> None:
+    """Say ``text`` on standard error, if that is open: a training goes on without it."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(f"autotune: {text}", file=sys.stderr)
 
 
 @dataclass
@@ -24,8 +32,11 @@ class Notes:
         fresh = [text for text in dict.fromkeys(texts) if text not in self.texts]
         self.texts += fresh
         if fresh and self.announce:
-            text = f"autotune: {'; '.join(fresh)}"
-            print(text, file=sys.stderr) if self.of_script else _LOG.warning(text)
+            text = "; ".join(fresh)
+            if self.of_script:
+                tell(text)
+            else:
+                _LOG.warning("autotune: %s", text)
 
     def not_applied(self, knob: str, reason: str | None) -> None:
         """Note that ``knob`` did not take effect because of ``reason``; nothing if that is None."""

@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from autotune.knobs.settings import KNOB_NAMES, KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import ending, fingerprints, loaders, processes
 from autotune.runtime.gradient_sync import GradientSync
-from autotune.runtime.notes import Notes
+from autotune.runtime.notes import Notes, tell
 from autotune.runtime.shards import Progress, Shard
 from autotune.runtime.sharing import Sharing, divides_itself
 
@@ -93,7 +94,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(of_script=not moves), Progress()
         self._trained_on: tuple[DataLoader[Any] | None, tuple[Any, Any], int | None] | None = None
-        self._prepared: dict[int, tuple[Callable[[], Any], list[Change]]] = {}
+        self._prepared: dict[int, tuple[Any, list[Change]]] = {}
         """Each item, and what was changed for it. A loader ends with the user's last reference: its data are large."""
         self._changes: list[Change] | None = None
         """Of the item that is being prepared."""
@@ -323,9 +324,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
             return
         self._changes = []
         may_end = isinstance(item, DataLoader) and self.world_size == 1  # ranks end what they share together
-        self._prepared[id(item)] = weakref.ref(item) if may_end else lambda: item, self._changes
-        if may_end:
-            weakref.finalize(item, _forget, weakref.ref(self), id(item)).atexit = False
+        ends = partial(_forget, weakref.ref(self), id(item))
+        self._prepared[id(item)] = weakref.ref(item, ends) if may_end else item, self._changes
         try:
             if isinstance(item, nn.Module):
                 self.models.append(item)
@@ -438,7 +438,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._notes.not_applied("processes", f"a {type(item).__name__} is not shared out: it is no DataLoader")
 
 
-def _forget(known: weakref.ref[Session], number: int) -> None:
+def _forget(known: weakref.ref[Session], number: int, _ended: object) -> None:
     """Drop what a session knows of a loader that has ended."""
     session = known()
     if session is not None:
@@ -495,7 +495,7 @@ def _close_at_exit(session: Session) -> None:
         session.__exit__(getattr(sys, "last_type", None))  # an uncaught error
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
-        print(f"autotune: another process of this training ended early: {words[:200]}", file=sys.stderr)
+        tell(f"another process of this training ended early: {words[:200]}")
 
 
 def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, strict: bool) -> Session:

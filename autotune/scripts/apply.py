@@ -27,6 +27,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.knobs.task_facts import Fingerprint
 from autotune.runtime import ending
+from autotune.runtime.notes import tell
 
 if TYPE_CHECKING:
     from torch import nn
@@ -220,9 +221,9 @@ class Applied:
         if (self._undo or self._hook) and not (
             self._loaders.count + self._optimizers.count or (self._rate and self._rate.steps)
         ):
-            print("autotune: the script has not trained here: its profile had no effect", file=sys.stderr)
+            tell("the script has not trained here: its profile had no effect")
         elif self._rate is not None:
-            print(f"autotune: {self._rate}", file=sys.stderr)
+            tell(str(self._rate))
 
     def remove(self) -> None:
         """Put everything back."""
@@ -333,7 +334,7 @@ class Applied:
             if self._strict:
                 raise
             self.remove()
-            print(f"autotune: the script runs as it is: {type(error).__name__}: {error}", file=sys.stderr)
+            tell(f"the script runs as it is: {type(error).__name__}: {error}")
 
 
 def models_trained_by(optimizers: Sequence[Optimizer]) -> list[nn.Module]:
