@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -48,14 +47,14 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
     blocks, wall = [], 0.0
     workers = process_tree.descendants(os.getpid())
     with step_clock(loop) as clock, StackSampler(clock) as sampler:
-        others, main, theirs = neighbours(), _used([os.getpid()]), [_used([each]) for each in workers]
+        others, main, theirs = neighbours(), _used(os.getpid()), [*map(_used, workers)]
         for _ in range(count):
             clock.take()
             wall += yield from loop.timed(steps)
             blocks.append(clock.take())
         load = others.load()
-        _, waited, main_read = map(float.__sub__, _used([os.getpid()]), main)
-        used = [tuple(map(float.__sub__, _used([each]), own)) for each, own in zip(workers, theirs, strict=True)]
+        _, waited, main_read = map(float.__sub__, _used(os.getpid()), main)
+        used = [tuple(map(float.__sub__, _used(each), own)) for each, own in zip(workers, theirs, strict=True)]
         ran, queued, read = (sum((each[which] for each in used), 0.0) for which in range(3))
     loads = sum(block[Part.LOADER] for block in blocks)
     busy = max(clock.loading / max(1e-9, loads - waited), ran / max(1e-9, wall * len(workers) - queued))
@@ -64,24 +63,28 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
         loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
     enough = count * steps >= TURNS * loop.spec.settings.num_workers >= TURNS * len(workers)  # one without data ends
     largest = max((each[0] for each in used), default=0.0) / ran if ran and enough else 0.0
-    items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
-    threads = loop.load_threads()
-    own = load.wait_share, load.cpus, sampler.places(), loader, threads, largest
-    return Inspection(tuple(blocks), step_seconds, items, *own)
+    return Inspection(
+        blocks=tuple(blocks),
+        step_seconds=wall / (count * steps),
+        items=loop.step_items * loop.session.world_size,
+        lost=load.wait_share,
+        neighbours=load.cpus,
+        places=sampler.places(),
+        loader=loader,
+        load_threads=loop.load_threads(),
+        most_of_workers=largest,
+    )
 
 
-def _used(pids: Iterable[int]) -> tuple[float, float, float]:
-    """Return what the main threads of ``pids`` have so far: seconds on a CPU, of waiting for one, and bytes read."""
-    ran = waited = read = 0.0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/schedstat") as times, open(f"/proc/{pid}/io") as counts:
-                on_cpu, in_queue, _ = map(int, times.read().split())
-                stored = next(line for line in counts if line.startswith("read_bytes")).split()[1]
-        except (OSError, ValueError, StopIteration):
-            continue  # it has ended, or the kernel does not show it
-        ran, waited, read = ran + on_cpu / 1e9, waited + in_queue / 1e9, read + int(stored)
-    return ran, waited, read
+def _used(pid: int) -> tuple[float, float, float]:
+    """Return what the main thread of ``pid`` has so far: seconds on a CPU, of waiting for one, and bytes read."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as times, open(f"/proc/{pid}/io") as counts:
+            on_cpu, in_queue, _ = map(int, times.read().split())
+            stored = next(line for line in counts if line.startswith("read_bytes")).split()[1]
+    except (OSError, ValueError, StopIteration):
+        return 0.0, 0.0, 0.0  # it has ended, or the kernel does not show it
+    return on_cpu / 1e9, in_queue / 1e9, float(stored)
 
 
 def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[Operator, ...]]:

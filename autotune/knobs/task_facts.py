@@ -80,7 +80,7 @@ class TaskFacts:
     sample_bytes: int
     """Tensor bytes of the largest sample looked at."""
     copied_bytes: int = 0
-    """Python objects that the data set holds: each loader worker comes to hold a copy."""
+    """Bytes of Python objects that the data set holds: each loader worker comes to hold a copy."""
     sample_variation: float
     """Largest over median sample size; 1.0 for fixed shapes."""
     batch_shapes: int = 1
@@ -97,7 +97,7 @@ class TaskFacts:
     left_out: tuple[LeftOut, ...] = ()
     """What a script decides itself. A value of None stands for all but the baseline's."""
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Lines of the user's that fix a knob of those, by knob: they can be tried without all the same."""
+    """What in the user's code or environment fixes one of these, by knob: other values are tried for advice."""
 
     script: str | None = None
     """What the training steps of an unmodified script are counted by; None for a task file."""

@@ -105,7 +105,7 @@ def _advice(found: Diagnosis) -> Iterator[str]:
         )
     most = found.inspection.most_of_workers
     if workers > 1 and found.verdict.part is Part.LOADER and most >= min(UNEQUAL / workers, MOST_UNEQUAL):
-        yield f"one of your {workers} workers does {most:.0%} of the work: a stream needs as many equal shards"
+        yield f"one of your {workers} workers does {most:.0%} of the work: a stream needs a shard of one size for each"
     if found.verdict.bound in ADVICE:
         yield ADVICE[found.verdict.bound]
 

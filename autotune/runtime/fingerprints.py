@@ -7,8 +7,12 @@ import functools
 import hashlib
 import itertools
 import json
+import os
+import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from logging import Logger
+from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -26,11 +30,13 @@ NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_
 """In a parameter group; schedulers add the others."""
 MOST_WRAPPED = 9
 """Data sets that hold one another, such as `torch.utils.data.Subset`."""
-INSTALLED = "-packages"
-"""In the path of what is installed: globals there are nobody's to change."""
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+OURS = str(Path(__file__).parents[1])
 MOST_OBJECTS = 2000
 MOST_ITEMS = 50
 """Of a list or dictionary: its items are mostly alike."""
+CODE = (ModuleType, type, FunctionType, staticmethod, classmethod, property)
 CONTAINERS = (list, tuple, set, frozenset)
 ATOMS = (str, bytes, int, float, complex, bool, type(None), Tensor, nn.Module)
 
@@ -153,26 +159,35 @@ def attributes(value: Any) -> dict[str, Any]:
     return own if type(own) is dict else {}
 
 
+def is_of_library(file: str) -> bool:
+    """Return True if ``file`` is Python's, an installed package's or ours."""
+    return file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES)
+
+
 def names_read(roots: Iterable[Any]) -> list[tuple[Mapping[str, Any], str]]:
-    """Return the globals that functions and methods of the user's in ``roots`` read, and attributes of their classes:
-    where they are, and their names. Modules, functions and classes are none."""
-    functions, found = list[FunctionType](), dict[tuple[int, str], tuple[Mapping[str, Any], str]]()
+    """Return what the user's own functions and classes in ``roots`` read by name, as ``(where, name)``: globals, and
+    attributes of the classes. Names of modules, functions and classes are left out."""
+    functions: list[FunctionType] = []
+    names: dict[tuple[int, str], Mapping[str, Any]] = {}
     for each in objects(roots):
-        classes = each.__mro__ if issubclass(type(each), type) else ()
-        for own in (vars(kind) for kind in classes if kind.__module__.partition(".")[0] not in ("torch", "builtins")):
+        if type(each) is FunctionType:
+            functions.append(each)
+        for kind in each.__mro__ if issubclass(type(each), type) else ():
+            file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+            if kind.__module__ == "builtins" or (file and is_of_library(file)):
+                continue
+            own = vars(kind)
             functions += [value for value in own.values() if type(value) is FunctionType]
-            found |= {(id(own), name): (own, name) for name in own if not name.startswith("__")}
-        functions += [each] if type(each) is FunctionType else []
+            names |= {(id(own), name): own for name in own if not name.startswith("__")}
     for function in functions:
-        if INSTALLED not in function.__code__.co_filename:
-            space = function.__globals__
-            found |= {(id(space), name): (space, name) for name in _globals_of(function.__code__)}
-    code = (ModuleType, type, FunctionType, staticmethod, classmethod, property)
-    return [(space, name) for space, name in found.values() if name in space and not isinstance(space[name], code)]
+        if not is_of_library(function.__code__.co_filename):
+            names |= {(id(function.__globals__), name): function.__globals__ for name in _globals_of(function.__code__)}
+    return [(own, name) for (_, name), own in names.items() if name in own and not isinstance(own[name], CODE)]
 
 
 @functools.cache
 def _globals_of(code: CodeType) -> frozenset[str]:
+    """Return the globals that ``code``, and the functions in it, read."""
     own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
     return frozenset(own.union(*map(_globals_of, inner)))

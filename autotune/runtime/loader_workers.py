@@ -35,6 +35,7 @@ from torch.utils.data import DataLoader, IterableDataset, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.change import Change, replace
+from autotune.runtime import random_state
 from autotune.runtime.fingerprints import attributes, names_read, objects
 from autotune.runtime.served_loaders import ITERATOR, copied, served
 from autotune.runtime.worker_batches import Left, Raised, Recorded, guarded, passed_on, sent
@@ -46,11 +47,12 @@ NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocess
 SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 """What draws for the functions of the module ``random``: PyTorch seeds it in each worker."""
 PLAIN = (list, tuple, dict, set, deque)
+"""Containers that can be looked into: of others, that may run code of the user's."""
 STREAMS = 2
 """The last descriptor of standard input and output."""
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
 """Seconds without a batch after which workers hang, and between two looks at whether they still run."""
-CHANGED = "the script changes its data set in the middle of a pass, which workers would not see"
+CHANGED = "the script changes its data set or its order in the middle of a pass, which workers would not see"
 RECORDS = "the data set records something while it is read, which stays in a worker"
 RANDOM = "the data set holds random numbers of its own, which each worker would draw again"
 WRITES = "the data set holds a file that it may write to, which workers would share"
@@ -98,7 +100,7 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
     held = [*objects([loader.dataset, loader.collate_fn])]
     if any(isinstance(each, threading.Thread) and each.is_alive() for each in held):
         return THREADED
-    if any(issubclass(type(each), generators()) and each is not SHARED_RANDOM for each in held):
+    if any(random_state.of(each) is not None and each is not SHARED_RANDOM for each in held):
         return RANDOM
     if any(map(_writes, held)):
         return WRITES
@@ -116,12 +118,6 @@ def _writes(value: Any) -> bool:
         with suppress(Exception):  # it is closed, or lies in memory
             return bool(value.writable() and value.fileno() > STREAMS)
     return False
-
-
-def generators() -> tuple[type, ...]:
-    """Return the classes of random numbers that an object may hold for itself."""
-    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
-    return random.Random, torch.Generator, *((numpy.Generator, numpy.RandomState) if numpy is not None else ())
 
 
 def _globals_beside(dataset: Any) -> Iterator[Any]:
@@ -249,7 +245,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _batches = math.inf
     """Of the order, as far as is known."""
     _held: Sequence[tuple[Any, Any]] = ()
+    """What it held when the pass began."""
     _ordered: Sequence[tuple[Any, Any]] = ()
+    """What the user's samplers held when indices were last drawn."""
     _silent = 0.0
     """Seconds without a batch."""
     _alone = False
@@ -258,7 +256,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     reads: Sequence[Any] = ()
     """What samples are read by: the script may change it."""
     names: Sequence[tuple[Mapping[str, Any], str]] = ()
-    """Globals and attributes of classes by which it reads them."""
+    """Globals and attributes of classes that are read, too."""
     orders: Sequence[Any] = ()
     """Samplers of the user's own: the script may change them, too."""
     goes_on = False
@@ -343,13 +341,14 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         return Left(self._asked[number]).read(self)
 
     def _holds(self) -> list[tuple[Any, Any]]:
+        """Return what it holds now. Of what it reads by name, containers are looked into; others may change inside."""
         named = [space.get(name) for space, name in self.names]
         return _held([*self.reads, *(each for each in named if type(each) in PLAIN)]) + [(each, None) for each in named]
 
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
         held = self._holds()
-        if _same(self._held, held) and (not self.orders or _same(self._ordered, _held(self.orders))):
+        if _same(self._held, held) and _same(self._ordered, _held(self.orders)):
             return
         if self.goes_on:
             self._read_on(CHANGED)
@@ -409,7 +408,7 @@ def _held(roots: Sequence[Any]) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     left, items = [*roots], MOST_OF_LIST
     for number, each in enumerate(left):
-        plain = type(each) in PLAIN  # others may do more when they are asked
+        plain = type(each) in PLAIN
         short = type(each) is list and len(each) <= items
         items -= len(each) if short else 0
         found.append((each, tuple(each) if short else len(each) if plain else _version(each)))

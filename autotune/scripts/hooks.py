@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -51,6 +51,11 @@ class Listener:
         return 1
 
 
+def place_of(frame: FrameType) -> str:
+    """Return the line that ``frame`` runs, as ``train.py:40``."""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
 class _Busy(threading.local):
     """How many calls of `Hooks.unseen` a thread is in: batches may be read in another one than the script trains in."""
 
@@ -65,8 +70,8 @@ class Hooks:
         optimizers: those that the script has built, and still holds, oldest first.
         compiles: True once the script has asked for `torch.compile`.
         threads: that it has asked PyTorch for; None if it has not.
-        threads_set: the line of the script that asks for them.
         interop_threads: likewise.
+        threads_set: how, and on which line, it has asked for its threads.
         threads_wait: until it trains it has one thread, whatever it asks for: the others would forbid forks.
     """
 
@@ -94,9 +99,9 @@ class Hooks:
             replace(DataLoader, "__iter__", self._iterating),
             replace(Optimizer, "__init__", self._building),
             replace(torch.autograd, "backward", self._going_backward),
-            replace(torch, "set_num_threads", partial(self._setting, "threads")),
-            replace(torch, "get_num_threads", self._getting),
-            replace(torch, "set_num_interop_threads", partial(self._setting, "interop_threads")),
+            replace(torch, "set_num_threads", self._setting_threads),
+            replace(torch, "get_num_threads", self._getting_threads),
+            replace(torch, "set_num_interop_threads", self._setting_interop_threads),
             replace(torch, "compile", self._compiling),
             register_optimizer_step_pre_hook(self._before_step).remove,
             register_optimizer_step_post_hook(self._stepped).remove,
@@ -154,30 +159,34 @@ class Hooks:
 
         return backward
 
-    def _waiting(self) -> bool:
-        return self.threads_wait and not self._busy.depth
-
-    def _getting(self, original: Method) -> Method:
+    def _getting_threads(self, original: Method) -> Method:
         def get_number() -> int:
-            return self.threads if self._waiting() and self.threads is not None else int(original())
+            waits = self.threads_wait and not self._busy.depth
+            return self.threads if waits and self.threads is not None else int(original())
 
         return get_number
 
-    def _setting(self, kind: str, original: Method) -> Method:
+    def _setting_threads(self, original: Method) -> Method:
+        def set_number(number: int) -> None:
+            is_ours, is_number = bool(self._busy.depth), isinstance(number, int) and number > 0
+            if is_ours or not (self.threads_wait and is_number):
+                original(number)
+            if not is_ours:
+                self.threads = number
+                self.threads_set = f"torch.set_num_threads({number}) ({place_of(sys._getframe(1))})"
+
+        return set_number
+
+    def _setting_interop_threads(self, original: Method) -> Method:
         def set_number(number: int) -> None:
             try:
-                if not (kind == "threads" and self._waiting() and isinstance(number, int) and number > 0):
-                    original(number)
-            except RuntimeError:  # PyTorch takes inter-op threads once: those of a trial's settings were first
-                if self._busy.depth or kind != "interop_threads":
+                original(number)
+            except RuntimeError:  # PyTorch takes them once: those of a trial's settings were first
+                if self._busy.depth:
                     raise
                 number = torch.get_num_interop_threads()
             if not self._busy.depth:
-                setattr(self, kind, number)
-            if not self._busy.depth and kind == "threads":
-                caller = sys._getframe(1)
-                place = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
-                self.threads_set = f"torch.set_num_threads({number}) ({place})"
+                self.interop_threads = number
 
         return set_number
 

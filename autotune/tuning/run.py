@@ -202,12 +202,12 @@ def _run_phases(job: _Job) -> Result:
         job.whole_run = _followed(job)  # it may change how trials hold memory
     state.settle, state.spaces = comparison.settle, options.spaces(context)
     state.look_ahead, state.look_closer = job.look_ahead, job.look_closer
-    if not options.only:
-        state.advised = try_fixed(state, context)
     ended: Interrupted | LaunchError | None = None
     try:
         # if the budget ended while a fork server started, the answer stands
         with same_cpus(job.inventory), contextlib.suppress(NothingUsable):
+            if not options.only:
+                state.advised = try_fixed(state, context)
             search_race_prove(state)
             _decide(job)
         job.observe(stage="writing the profile")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,21 +15,13 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from autotune.runtime.digests import digest
-from autotune.runtime.fingerprints import objects
+from autotune.runtime.fingerprints import is_of_library, objects
 
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-OURS = str(Path(__file__).parents[2])
 COLLATE = "what the collate function holds"
 LARGEST = 2**14
 """Bytes of an array whose content is compared."""
 NOT_READ = (ModuleType, nn.Module, Optimizer, DataLoader, Dataset)
 """What reading a sample does not change, or what is compared in other ways."""
-
-
-def is_of_library(file: str) -> bool:
-    """Return True if ``file`` is Python's, an installed package's or ours."""
-    return file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES)
 
 
 def is_users(frame: FrameType) -> bool:

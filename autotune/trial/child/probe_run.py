@@ -43,7 +43,7 @@ from autotune.runtime.sharing import Passing
 from autotune.scripts import adapters
 from autotune.scripts.apply import models_trained_by
 from autotune.scripts.entry import as_main, torchrun
-from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.scripts.hooks import Begin, Hooks, Listener, place_of
 from autotune.trial import process_tree
 from autotune.trial.child.beside import above, is_users
 from autotune.trial.child.script_facts import BACKWARDS, STEPS, Seen, script_facts
@@ -336,7 +336,7 @@ def leave(code: int = 0) -> None:
 def _users_place() -> str:
     """Return where the script is now, as ``(train.py:40)``; empty if none of its frames is above."""
     frame = next(filter(is_users, above(sys._getframe())), None)
-    return "" if frame is None else f" ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+    return "" if frame is None else f" ({place_of(frame)})"
 
 
 def why_not_fork(place: str = "") -> str | None:
