@@ -39,7 +39,7 @@ for epoch in range(int(os.environ.get("EPOCHS", 1000))):
         total += loss.item()
     print(f"loss {{total / len(loader):.6f}}", flush=True)
 """
-HUNGRY = "torch.empty(len(x) * 2**20, dtype=torch.uint8, device=device)"
+HUNGRY = "torch.empty(len(x) * 2**20, dtype=torch.uint8, device=device), sum(range(2**21))"  # half of the steps: a gain
 
 
 def tuned(folder: Path, cards: dict[str, str], *options: str, each: str = "", **script: str) -> Finished:
