@@ -230,7 +230,7 @@ def _as_it_is(script: Script, why: str, notes: tuple[str, ...] = (), own: Mappin
 
 def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tuple[Match, tuple[str, ...]]:
     """Return the profile to take: the one that the user names, else the best for this machine; and notes."""
-    named = options.profile or (os.environ.get(PROFILE) if options.task is None else None)
+    named = options.profile or (os.environ.get(PROFILE, "").strip() if options.task is None else None)
     if named:
         try:
             match = registry.of_file(named, Here.on(inventory))

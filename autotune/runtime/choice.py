@@ -54,7 +54,7 @@ def choose(
     inventory = probe(System(allowed=plan_of(environment).allowed), quick=True)
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     script = Path(main) if main else None  # none in notebooks and prompts
-    named = str(path_or_url or environment.get(PROFILE) or "")
+    named = str(path_or_url or environment.get(PROFILE, "").strip())
     if named:
         best = registry.of_file(named, Here.on(inventory))
         origin = f"{'argument' if path_or_url else PROFILE}: {best.source}"

@@ -39,7 +39,7 @@ class World:
 def world_size(environment: Mapping[str, str]) -> int:
     """Return as how many processes the launcher started this training."""
     try:
-        return max(1, int(environment.get("WORLD_SIZE", "1"))) if "RANK" in environment else 1
+        return max(1, int(environment.get("WORLD_SIZE", "1"))) if int(environment.get("RANK", "-1")) >= 0 else 1
     except ValueError:
         return 1
 

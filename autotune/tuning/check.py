@@ -60,7 +60,7 @@ def check(
     Raises:
         UsageError: the profile is not for ``target`` on this machine, and not ``force``; it has no such level, or the
             level is the baseline itself: nothing is claimed.
-        NothingUsable: the settings could not be measured here.
+        NothingUsable: the settings could not be measured here; with the exit code of `Claim.OPEN`.
         MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
@@ -73,7 +73,11 @@ def check(
     name = profile.checked_level(level)
     if profile.levels[name].settings == profile.baseline:
         raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")
-    measured = measure_claim(profile, name, target, inventory, budget, observe)
+    try:
+        measured = measure_claim(profile, name, target, inventory, budget, observe)
+    except NothingUsable as error:
+        error.exit_code = EXIT_CODES[Claim.OPEN]
+        raise
     return CheckResult(name, profile.levels[name].speedup, measured)
 
 

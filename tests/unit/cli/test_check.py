@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.errors import MachineChanged, NothingUsable
+from autotune.errors import AutotuneError, MachineChanged
 from autotune.report.profile import CHECKED, checked
 from autotune.stats.proof import Proof, Round
 from autotune.trial.messages import ScriptOver, error_report
@@ -52,20 +52,22 @@ def fewer_cpus(_inventory: object) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("same_cpus", "ended", "error", "words"),
+    ("same_cpus", "ended", "code", "words"),
     [
-        (nullcontext, True, NothingUsable, "level amp could not be measured: the script ended after 9 steps"),
-        (fewer_cpus, False, MachineChanged, "1 of 2 CPUs"),
+        (nullcontext, True, EXIT_CODES[OPEN], "level amp could not be measured: the script ended after 9 steps"),
+        (fewer_cpus, False, MachineChanged.exit_code, "1 of 2 CPUs"),
     ],
     ids=["it trains too briefly", "CPUs are taken away"],
 )
-def test_what_ends_a_check_is_named(same_cpus, ended, error, words, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_a_check_is_named(same_cpus, ended, code, words, monkeypatch: pytest.MonkeyPatch) -> None:
     end = TrialEnd(report=error_report(ScriptOver("the script ended after 9 steps")), code=1)
     trials = {"amp": SimpleNamespace(end=end)} if ended else {}
     replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ended=trials)
     runner = nullcontext(SimpleNamespace(warm=lambda: None))
     bench = SimpleNamespace(start_replicate=lambda _: nullcontext(replicate))
-    for name, fake in (("open_runner", lambda *_: runner), ("same_cpus", same_cpus), ("TrialBench", lambda *_: bench)):
+    fakes = {"open_runner": lambda *_: runner, "same_cpus": same_cpus, "TrialBench": lambda *_: bench}
+    for name, fake in (fakes | {"read": lambda _: profile(), "probe": lambda: inventory(2, 2)}).items():
         monkeypatch.setattr(check, name, fake)
-    with pytest.raises(error, match=words):
-        check.measure_claim(profile(), "amp", TaskFile(Path("a.py")), inventory(2, 2), 0.0, ignore)
+    with pytest.raises(AutotuneError, match=words) as said:
+        check.check("p.yaml", TaskFile(Path("a.py")), "amp", 0.0, ignore, force=True)
+    assert said.value.exit_code == code
