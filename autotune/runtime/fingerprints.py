@@ -1,26 +1,23 @@
-"""Digests of a model, an optimizer and a data loader. Names and values stay out."""
+"""Fingerprints of a model, an optimizer and a data loader, without names and values; and digests of nested data."""
 
 from __future__ import annotations
 
-import dis
+import enum
 import functools
 import hashlib
-import itertools
 import json
-import os
-import sys
-import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
-from logging import Logger
-from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from mmap import mmap
+from types import ModuleType
 from typing import Any
 
+import numpy
+import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 DIGITS = 16
 WRAPPERS = (DistributedDataParallel, nn.DataParallel)
@@ -30,15 +27,11 @@ NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_
 """In a parameter group; schedulers add the others."""
 MOST_WRAPPED = 9
 """Data sets that hold one another, such as `torch.utils.data.Subset`."""
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-OURS = str(Path(__file__).parents[1])
-MOST_OBJECTS = 2000
-MOST_ITEMS = 50
-"""Of a list or dictionary: its items are mostly alike."""
-CODE = (ModuleType, type, FunctionType, staticmethod, classmethod, property)
-CONTAINERS = (list, tuple, set, frozenset)
-ATOMS = (str, bytes, int, float, complex, bool, type(None), Tensor, nn.Module)
+
+MOST_ITEMS, MOST_BYTES = 20_000, 2**30
+"""Items and bytes that are read in all."""
+LONGEST = 2**20
+"""Characters of a text."""
 
 
 def of_model(model: nn.Module) -> str:
@@ -109,85 +102,96 @@ def _numbered(values: Iterable[int]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def objects(roots: Iterable[Any]) -> Iterator[Any]:
-    """Yield each object that ``roots`` are made of, functions and classes too, but for `ATOMS`."""
-    seen: dict[int, Any] = {}  # holds the objects, so that no number is given twice
-    stack = list(roots)
-    while stack and len(seen) < MOST_OBJECTS:
-        value = stack.pop()
-        if isinstance(value, ATOMS) or id(value) in seen:
-            continue
-        seen[id(value)] = value
-        yield value
-        stack += _made_of(value)
+def digest(value: Any, largest: int | None = None) -> str:
+    """Return a digest of nested ``value``; of arrays with more than ``largest`` bytes, of their type and shape."""
+    return Walk(value, largest).digest
 
 
-def _made_of(value: Any) -> Iterable[Any]:
-    if isinstance(value, type | Logger):  # handlers hold files, which reading does not write to by itself
-        return ()
-    if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
-        return (*cells, *(value.__defaults__ or ()))
-    if isinstance(value, MethodType):
-        return value.__func__, value.__self__
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, *value.keywords.values()
-    if isinstance(value, Mapping):
-        return itertools.islice(value.values(), MOST_ITEMS)
-    if isinstance(value, CONTAINERS):
-        return itertools.islice(value, MOST_ITEMS)
-    return type(value), *getattr(value, "__dict__", {}).values()
+class Walk:
+    """A digest of nested data.
+
+    Args:
+        value: the data.
+        largest: bytes of an array whose content counts; of larger ones, type and shape do. All if None.
+
+    Attributes:
+        digest: of all that is in ``value``.
+        objects: a class that is no data; empty if there is none.
+        places: where the memory of each tensor begins; valid while ``value`` lives.
+    """
+
+    def __init__(self, value: Any, largest: int | None = None) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._largest, self._left, self._bytes_left = largest, MOST_ITEMS, MOST_BYTES
+        self._seen: set[int] = set()
+        self.objects = ""
+        self.places: set[int] = set()
+        self._add(value)
+        self.digest = self._hash.hexdigest()
+
+    def _add(self, value: Any) -> None:
+        """Add ``value`` and all that is in it."""
+        self._left -= 1
+        if self._left < 0:
+            return
+        if isinstance(value, Tensor) and value.is_nested:
+            self._nested(value.unbind())
+        elif isinstance(value, Tensor):
+            if value.layout is torch.strided and value.numel():
+                self.places.add(value.untyped_storage().data_ptr())
+            self._array(value.detach().cpu(), str(value.dtype))
+        elif isinstance(value, numpy.ndarray):
+            self._bytes(str(value.dtype).encode())
+            if value.dtype != object:
+                self._whole(value.nbytes, lambda: numpy.ascontiguousarray(value).tobytes())
+        elif isinstance(value, str | bytes | int | float | complex | bool | enum.Enum | numpy.generic | type(None)):
+            self._bytes(repr(value).encode()[:LONGEST])
+        elif id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._nested(value)
+
+    def _nested(self, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                self._add(key)
+                self._add(item)
+        elif isinstance(value, list | tuple):
+            self._bytes(str(len(value)).encode())
+            for item in value:
+                self._add(item)
+        elif isinstance(value, set | frozenset):
+            self._bytes(repr(sorted(map(repr, value))).encode())
+        else:
+            is_data = not (is_handle(value) or callable(value) or isinstance(value, ModuleType))
+            own = getattr(value, "__dict__", {}) if is_data else {}
+            held = {name: item for name, item in own.items() if item is not None and not is_handle(item)}
+            for name, item in held.items():  # opening a file does not change the data
+                self._bytes(name.encode())
+                self._add(item)
+            if not held:
+                self._bytes(b"None")
+            if not own:
+                self.objects = self.objects or type(value).__name__
+
+    def _array(self, tensor: Tensor, kind: str) -> None:
+        self._bytes(f"{kind} {tuple(tensor.shape)}".encode())
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor.int_repr()
+        size = tensor.numel() * tensor.element_size()
+        self._whole(size, lambda: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if size else b"")
+
+    def _whole(self, size: int, content: Callable[[], bytes]) -> None:
+        if (self._largest is None or size <= self._largest) and self._bytes_left > 0:
+            self._bytes_left -= size
+            self._bytes(content())
+
+    def _bytes(self, content: bytes) -> None:
+        self._hash.update(content)
+        self._hash.update(b"|")
 
 
-def _is_full(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
+def is_handle(value: Any) -> bool:
+    """Return True if ``value`` is a file, archive or database: what workers that are forked would share."""
+    if isinstance(value, Dataset | mmap | type | ModuleType) or not callable(getattr(value, "close", None)):
         return False
-
-
-def attributes(value: Any) -> dict[str, Any]:
-    """Return what ``value`` holds by name, of a function what it closes over. Nothing of its class is called."""
-    if type(value) is FunctionType:
-        return {str(number): cell for number, cell in enumerate(value.__closure__ or ())}
-    if type(value) is CellType:
-        return {"": value.cell_contents} if _is_full(value) else {}
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return own if type(own) is dict else {}
-
-
-def is_of_library(file: str) -> bool:
-    """Return True if ``file`` is Python's, an installed package's or ours."""
-    return file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES)
-
-
-def names_read(roots: Iterable[Any]) -> list[tuple[Mapping[str, Any], str]]:
-    """Return what the user's own functions and classes in ``roots`` read by name, as ``(where, name)``: globals, and
-    attributes of the classes. Names of modules, functions and classes are left out."""
-    functions: list[FunctionType] = []
-    names: dict[tuple[int, str], Mapping[str, Any]] = {}
-    for each in objects(roots):
-        if type(each) is FunctionType:
-            functions.append(each)
-        for kind in each.__mro__ if issubclass(type(each), type) else ():
-            file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-            if kind.__module__ == "builtins" or (file and is_of_library(file)):
-                continue
-            own = vars(kind)
-            functions += [value for value in own.values() if type(value) is FunctionType]
-            names |= {(id(own), name): own for name in own if not name.startswith("__")}
-    for function in functions:
-        if not is_of_library(function.__code__.co_filename):
-            names |= {(id(function.__globals__), name): function.__globals__ for name in _globals_of(function.__code__)}
-    return [(own, name) for (_, name), own in names.items() if name in own and not isinstance(own[name], CODE)]
-
-
-@functools.cache
-def _globals_of(code: CodeType) -> frozenset[str]:
-    """Return the globals that ``code``, and the functions in it, read."""
-    own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return frozenset(own.union(*map(_globals_of, inner)))
+    return hasattr(value, "fp") or not type(value).__module__.startswith("PIL.")  # images in memory close, too

@@ -9,25 +9,20 @@ import io
 import itertools
 import math
 import multiprocessing
-import operator
 import os
 import random
 import resource
 import signal
 import stat
-import sys
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from logging import Logger
 from multiprocessing import process
 from multiprocessing.context import ForkContext, ForkProcess
 from multiprocessing.reduction import ForkingPickler
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -36,7 +31,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 from autotune.knobs.change import Change, replace
 from autotune.runtime import random_state
-from autotune.runtime.fingerprints import attributes, names_read, objects
+from autotune.runtime.reading import Reading, held, same
 from autotune.runtime.served_loaders import ITERATOR, copied, served
 from autotune.runtime.worker_batches import Left, Raised, Recorded, guarded, passed_on, sent
 
@@ -46,8 +41,6 @@ DESCRIPTORS, LOCKS = "/proc/self/fd", "/proc/locks"
 NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
 SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 """What draws for the functions of the module ``random``: PyTorch seeds it in each worker."""
-PLAIN = (list, tuple, dict, set, deque)
-"""Containers that can be looked into: of others, that may run code of the user's."""
 STREAMS = 2
 """The last descriptor of standard input and output."""
 PATIENCE, CHECKED_EVERY = 30.0, 5.0
@@ -58,9 +51,6 @@ RANDOM = "the data set holds random numbers of its own, which each worker would 
 WRITES = "the data set holds a file that it may write to, which workers would share"
 UNSEEN = "the script changes its stream in the middle of a pass: that pass was read without the change"
 UNSTARTED = "no process could be started ({})"
-MOST_HELD, MOST_OF_EACH, MOST_OF_LIST = 48, 8, 4096
-"""Objects that a data set holds, and what is held in each list or other object of it, from which on no more are looked
-at for each batch; and the items of lists that are compared with what they were."""
 SCRIPTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Sent to a whole group of processes, as by ``timeout`` and Slurm: the training process alone answers."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
@@ -83,7 +73,7 @@ def open_files() -> dict[int, tuple[int, os.stat_result]]:
     return found
 
 
-def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
+def why_not_shared(loader: DataLoader[Any], files: Iterable[int], reading: Reading) -> str | None:
     """Return why workers that are forked now could not read on as this process does, or None."""
     if multiprocessing.current_process().daemon:
         return "a daemonic process cannot start workers"
@@ -97,19 +87,17 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int]) -> str | None:
         return HANDLED
     if isinstance(loader.sampler, Iterator) or isinstance(loader.batch_sampler, Iterator):
         return ONCE
-    held = [*objects([loader.dataset, loader.collate_fn])]
-    if any(isinstance(each, threading.Thread) and each.is_alive() for each in held):
+    found = [*reading.objects()]
+    if any(isinstance(each, threading.Thread) and each.is_alive() for each in found):
         return THREADED
-    if any(random_state.of(each) is not None and each is not SHARED_RANDOM for each in held):
+    if any(random_state.of(each) is not None and each is not SHARED_RANDOM for each in found):
         return RANDOM
-    if any(map(_writes, held)):
-        return WRITES
-    for each in (*held, *_globals_beside(loader.dataset)):
+    for each in found:
         with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
             fd = type(each).fileno(each)  # an instance's own may be a remote server's, or C's
             if fd > STREAMS and (stat.S_ISSOCK(mode := os.fstat(fd).st_mode) or stat.S_ISFIFO(mode)):
                 return CONNECTED.format(type(each).__name__)
-    return None
+    return WRITES if any(map(_writes, found)) else None
 
 
 def _writes(value: Any) -> bool:
@@ -118,16 +106,6 @@ def _writes(value: Any) -> bool:
         with suppress(Exception):  # it is closed, or lies in memory
             return bool(value.writable() and value.fileno() > STREAMS)
     return False
-
-
-def _globals_beside(dataset: Any) -> Iterator[Any]:
-    """Yield what the script, and the module of the ``dataset``, hold in globals, and in attributes of these."""
-    for name in {"__main__", type(dataset).__module__}:
-        for value in list(vars(sys.modules.get(name, object)).values()):
-            if not issubclass(type(value), ModuleType):
-                yield value
-                with suppress(Exception):  # it has no attributes, or not now
-                    yield from list(vars(value).values())
 
 
 raised: list[int] = []
@@ -253,10 +231,8 @@ class LateIterator(_MultiProcessingDataLoaderIter):
     _alone = False
     _draws: Sequence[tuple[int, Any]] = ()
     """The batches for which the order's own generator was drawn from, and its state before."""
-    reads: Sequence[Any] = ()
-    """What samples are read by: the script may change it."""
-    names: Sequence[tuple[Mapping[str, Any], str]] = ()
-    """Globals and attributes of classes that are read, too."""
+    reading: Reading
+    """What the script may change."""
     orders: Sequence[Any] = ()
     """Samplers of the user's own: the script may change them, too."""
     goes_on = False
@@ -333,27 +309,22 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             except Stalled:
                 self._read_on(STALLED.format(PATIENCE))
             finally:
-                self._ordered = _held(self.orders)  # as it is once indices were drawn
+                self._ordered = held(self.orders)  # as it is once indices were drawn
         if number not in self._asked:
             self._send_idx = number
             self._next_index()
         self._rcvd_idx += 1
         return Left(self._asked[number]).read(self)
 
-    def _holds(self) -> list[tuple[Any, Any]]:
-        """Return what it holds now. Of what it reads by name, containers are looked into; others may change inside."""
-        named = [space.get(name) for space, name in self.names]
-        return _held([*self.reads, *(each for each in named if type(each) in PLAIN)]) + [(each, None) for each in named]
-
     def _look_for_changes(self) -> None:
         """Read on without workers if the script has changed the data set since they began; a stream cannot."""
-        held = self._holds()
-        if _same(self._held, held) and _same(self._ordered, _held(self.orders)):
+        now = self.reading.held()
+        if same(self._held, now) and same(self._ordered, held(self.orders)):
             return
         if self.goes_on:
             self._read_on(CHANGED)
         else:
-            self._held = held
+            self._held = now
             self.refuse(UNSEEN)
 
     def _read_on(self, reason: str) -> None:
@@ -364,7 +335,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
 
     def _begin(self) -> None:
         """Let the workers begin to read."""
-        self._held = self._holds()
+        self._held = self.reading.held()
         if self.may_start is not None:
             self._alone = not self.may_start()
             if self._alone:
@@ -401,43 +372,6 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         if isinstance(data, Raised):
             raise data.error()
         return data.read(self) if isinstance(data, Left) else data
-
-
-def _held(roots: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Return what the ``roots`` hold, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
-    found: list[tuple[Any, Any]] = []
-    left, items = [*roots], MOST_OF_LIST
-    for number, each in enumerate(left):
-        plain = type(each) in PLAIN
-        short = type(each) is list and len(each) <= items
-        items -= len(each) if short else 0
-        found.append((each, tuple(each) if short else len(each) if plain else _version(each)))
-        if len(left) < MOST_HELD and not issubclass(type(each), Logger):
-            held = each if plain and type(each) is not dict else (each if plain else attributes(each)).values()
-            left += itertools.islice(held, MOST_HELD if number < len(roots) else MOST_OF_EACH)
-    return found
-
-
-def _version(value: Any) -> int | None:
-    is_counted = issubclass(type(value), torch.Tensor) and not value.is_inference()
-    return value._version if is_counted else None
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Return True if two versions, lengths or contents of a list are the same; of items, the same objects."""
-    if type(one) is tuple and type(other) is tuple:
-        return len(one) == len(other) and all(map(operator.is_, one, other))
-    return bool(one == other)
-
-
-def _same(before: Sequence[tuple[Any, Any]], now: Sequence[tuple[Any, Any]]) -> bool:
-    """Return True if nothing was exchanged, lengthened or, if it is a tensor, written to."""
-    if len(before) != len(now):
-        return False
-    return all(
-        _alike(size, length) and (one is other or (isinstance(one, int | float | str | bytes) and one == other))
-        for (one, size), (other, length) in zip(before, now, strict=True)
-    )
 
 
 running: weakref.WeakSet[LateIterator] = weakref.WeakSet()
@@ -494,28 +428,27 @@ class Workers(Change):
         start = own["worker_init_fn"] = Start(first, self._users == 0)
         stream = isinstance(loader.dataset, IterableDataset)  # it is iterated at once, as without workers
         late = self._users == 0 and not stream and not ready.pin_memory
-        if not late and not self._may_start(ready, start):
+        reading = Reading(loader.dataset, loader.collate_fn)
+        if not late and not self._may_start(ready, start, reading):
             return way(loader)
         if self._users > 0:
             return way(ready)
         own.update({"in_order": True} | ({MULTIPROCESSING_CONTEXT: LateContext()} if late else {}))
         iterator = LateIterator(ready)
         iterator.goes_on, iterator.refuse = not stream, self._refuse
-        collate = loader.collate_fn
-        iterator.reads = loader.dataset, collate, getattr(collate, "__self__", None)
-        iterator.names = names_read(iterator.reads)
+        iterator.reading = reading
         orders = (loader.batch_sampler, loader.sampler)
         iterator.orders = [each for each in orders if not type(each).__module__.startswith("torch.utils.data.")]
-        iterator.may_start = partial(self._may_start, ready, start) if late else None
+        iterator.may_start = partial(self._may_start, ready, start, reading) if late else None
         atexit.unregister(_end_all)  # it is called once, and before what was registered earlier
         atexit.register(_end_all)
         running.add(iterator)
         return iterator
 
-    def _may_start(self, loader: DataLoader[Any], start: Start) -> bool:
+    def _may_start(self, loader: DataLoader[Any], start: Start, reading: Reading) -> bool:
         """Return True if workers of ``loader`` may start now, with ``start``; note why if they may not."""
         start.files = open_files()
-        self._why_not = self._refused or why_not_shared(loader, start.files)
+        self._why_not = self._refused or why_not_shared(loader, start.files, reading)
         if self._why_not is not None:
             self._note(self._why_not)
         return self._why_not is None

@@ -20,6 +20,7 @@ from torch.utils.data import (
 from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
 from autotune.runtime.loader_workers import MULTIPROCESSING_CONTEXT, Workers, open_files, why_not_shared
+from autotune.runtime.reading import Reading
 from autotune.runtime.served_loaders import copied
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
@@ -84,7 +85,7 @@ def workers_change(
     if reason is None and workers == 0 and loader.persistent_workers:
         reason = PERSISTENT
     if reason is None and workers > loader.num_workers:
-        reason = why_not_shared(loader, open_files())
+        reason = why_not_shared(loader, open_files(), Reading(loader.dataset, loader.collate_fn))
     if reason is not None:
         return reason
     if context is not None:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sa
 
 from autotune.knobs.change import Change
 from autotune.runtime import random_state
-from autotune.runtime.digests import digest
+from autotune.runtime.fingerprints import digest
 from autotune.runtime.loaders import reads_like, why_not_ahead
 from autotune.runtime.notes import Notes
 from autotune.runtime.processes import World, agreed, of_rank_zero

@@ -10,7 +10,6 @@ import os
 import pickle
 import resource
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,12 +22,11 @@ from torch.utils.data import Dataset, _utils, dataloader
 
 from autotune.knobs.change import Method
 from autotune.runtime import random_state
-from autotune.runtime.fingerprints import attributes, objects
+from autotune.runtime.reading import CONTAINERS, SCALARS, attributes, objects
 
 create_fetcher: Callable[..., Any] = dataloader._DatasetKind.create_fetcher
 pin_memory: Callable[..., Any] = _utils.pin_memory.pin_memory
 reduce_storage: Callable[..., Any] = reductions.reduce_storage
-COLLECTED, COUNTED = (list, dict, set, deque), (int, float, bool, str)
 SHARED_MEMORY = "/dev/shm"
 BY_VALUE = 2**16
 """Bytes of a tensor that is sent as it is; a larger one is sent in shared memory, and takes a descriptor while it
@@ -159,9 +157,9 @@ def _records(watched: Iterable[Any]) -> dict[tuple[int, str], Any]:
     found: dict[tuple[int, str], Any] = {}
     for number, each in enumerate(watched):
         for name, value in attributes(each).items():
-            if type(value) in COLLECTED:
+            if type(value) in CONTAINERS:
                 found[number, name] = len(value)
-            elif type(value) in COUNTED:
+            elif type(value) in SCALARS:
                 found[number, name] = value
     return found
 

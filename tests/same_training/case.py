@@ -97,18 +97,7 @@ def _even(*values: Any) -> dict[Any, int]:
 
 AXES: dict[str, dict[Any, float]] = {
     "model": {
-        **_even(
-            "conv2d",
-            "maps",
-            "noisy",
-            "conv3d",
-            "transposed",
-            "batchnorm",
-            "batchnorm1d",
-            "layernorm",
-            "lstm",
-            "embedding",
-        ),
+        **_even(*"conv2d maps noisy conv3d transposed batchnorm batchnorm1d layernorm lstm embedding".split()),
         **_even("sparse", "tied", "frozen", "unfrozen_later", "ema", "teacher", "several", "gan", "dropout"),
     },
     "optimizer": _even("sgd", "adam", "adamw", "adagrad", "rmsprop", "velocity", "lbfgs", "groups", "several"),

@@ -14,8 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from autotune.runtime.digests import digest
-from autotune.runtime.fingerprints import is_of_library, objects
+from autotune.runtime.fingerprints import digest
+from autotune.runtime.reading import is_of_library, objects
 
 COLLATE = "what the collate function holds"
 LARGEST = 2**14
@@ -45,9 +45,6 @@ def state_of(dataset: Any, collate: Any) -> dict[str, str]:
     for each in objects([dataset, collate]):
         if isinstance(each, sqlite3.Connection):
             found["the database that samples come from"] = str(_content(each))
-        elif callable(getattr(each, "writable", None)):
-            with suppress(Exception):  # it has no name
-                found[f"the file {each.name}"] = str(_content(each))
         elif callable(each) and not isinstance(each, type | nn.Module) and hasattr(each, "__dict__"):
             name = f"the state of {getattr(each, '__qualname__', type(each).__qualname__)}"
             found[name] = digest([found.get(name), vars(each)], LARGEST)

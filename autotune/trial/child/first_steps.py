@@ -34,7 +34,7 @@ from autotune.knobs.knob import EXACT, ROUNDING
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.runtime import random_state
-from autotune.runtime.digests import Walk, digest, is_handle
+from autotune.runtime.fingerprints import Walk, digest, is_handle
 from autotune.runtime.loaders import length
 from autotune.trial.child.beside import LARGEST, state_of
 from autotune.trial.child.snapshot import order_of

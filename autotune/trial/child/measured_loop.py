@@ -35,7 +35,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.probes.cpu_time import Neighbours
-from autotune.runtime.digests import digest
+from autotune.runtime.fingerprints import digest
 from autotune.runtime.processes import of_rank_zero
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block

@@ -23,7 +23,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.task_facts import MemoryUse
 from autotune.runtime import fingerprints
-from autotune.runtime.digests import digest
+from autotune.runtime.fingerprints import digest
 from autotune.runtime.loaders import length
 from autotune.scripts import adapters
 from autotune.stats.measurement import (

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from autotune import devices
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime import random_state
-from autotune.runtime.fingerprints import objects
+from autotune.runtime.reading import objects
 
 SHARE = 0.25
 """Of the free memory, that a snapshot may take."""

@@ -38,7 +38,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from autotune.runtime.digests import digest
+from autotune.runtime.fingerprints import digest
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import SHARED, Recorder, Recording, differences
 from tests.torch.records import dataset, prepared, quiet, workers_of
@@ -378,6 +378,9 @@ class Opened(Numbers):
         super().__init__()
         self.file = file
 
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return index, int(self.file is None)
+
 
 def test_an_opened_file_is_no_other_data() -> None:
     with open(os.devnull, "rb") as file:
@@ -429,11 +432,8 @@ def test_what_could_differ_after_the_first_steps_is_left_alone(name, make, words
         monkeypatch.setattr("multiprocessing.get_start_method", lambda **_: "spawn")
     item, (*_, knob) = make(), SETTINGS[name]
     before, kind = dict(vars(item)), type(item)
-    tensors = (
-        [(p, p.data_ptr()) for p in item.parameters() if not nn.parameter.is_lazy(p)]
-        if hasattr(item, "parameters")
-        else []
-    )
+    owned = item.parameters() if hasattr(item, "parameters") else ()
+    tensors = [(p, p.data_ptr()) for p in owned if not nn.parameter.is_lazy(p)]
     with Session(quiet(**SETTINGS[name]), device="cpu") as session:
         assert session.prepare(item) is item
         assert words in dict(session.not_applied)[knob]
@@ -448,8 +448,6 @@ class Read(Dataset[Any]):
     """Samples whose reading does something beside."""
 
     reads = 0
-    log = tempfile.TemporaryFile("w")  # noqa: SIM115 - open as long as the script
-    generator = torch.Generator().manual_seed(1)  # of the class: what the data set itself holds has no workers
 
     def __init__(self, does: Callable[[Read, int], Any]) -> None:
         self.data, self.does = torch.arange(8.0).view(8, 1), does
@@ -493,7 +491,6 @@ SEEN_SAMPLES = collections.Counter[int]()
 cached = functools.lru_cache(maxsize=4)(torch.full)
 DOES: dict[str, Callable[[Read, int], Any]] = {
     "counts": counts,
-    "draws": lambda own, index: own.data[index] + torch.randn((), generator=own.generator),
     "asks for its worker": lambda own, index: own.data[index] + 10 * getattr(get_worker_info(), "num_workers", 0),
     "in place": lambda own, index: own.data[index].mul_(0.5),
     "caches": lambda own, index: own.cache.setdefault(index, own.data[index] + 1),
@@ -501,7 +498,6 @@ DOES: dict[str, Callable[[Read, int], Any]] = {
     "counts in a global": beside(lambda _own, index: SEEN_SAMPLES.update([index])),
     "counts in its class": counts_in_its_class,
     "counts in a cache": beside(lambda _own, index: cached((), index)),
-    "writes lines": beside(lambda own, index: own.log.write(f"{index}\n")),
     "writes rows": beside(lambda own, index: own.rows.execute("insert into seen values (?)", (index,))),
     "logs": beside(lambda _own, index: logging.getLogger("script").warning("sample %d", index)),
     "marks": lambda own, index: (own.data[index], own.nothing),
@@ -536,9 +532,9 @@ def first_steps(does: str, own: int, wanted: int, *, written: bool = False, batc
 
 
 SEEN = [
-    *((does, own, 1 - own) for does in ("in place", "counts", "caches", "draws", "seeds") for own in (0, 1)),
+    *((does, own, 1 - own) for does in ("in place", "counts", "caches", "seeds") for own in (0, 1)),
     *((does, 0, 1) for does in DOES if does.startswith(("counts in ", "writes ", "asks", "logs", "marks", "opens"))),
-    *((does, 1, 2) for does in ("counts", "draws", "asks for its worker", "begins by number")),
+    *((does, 1, 2) for does in ("counts", "asks for its worker", "begins by number")),
 ]
 
 

@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import multiprocessing.util
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -15,20 +16,24 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, Subset
 
 from autotune.runtime import loader_workers, worker_batches
 from autotune.runtime.session import Session
+from tests.torch import records
 from tests.torch.records import prepared, quiet, workers_of
 
 RECORD = 5_000
 STRENGTH = 0
+PROGRAM = None
+OPTIONS = SimpleNamespace(strength=0, steps=0)
 LOGGER = logging.getLogger("of a script")
 
 
@@ -107,11 +112,11 @@ def lock(_samples: Samples, folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def connection(_samples: Samples, _folder: Path) -> Iterator[str]:
     """Hold a pipe in a global of the module of the data set."""
-    program = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    program = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     globals()["PROGRAM"] = program
     yield "open BufferedWriter, which workers would share"
     program.communicate()
-    del globals()["PROGRAM"]
+    globals()["PROGRAM"] = None
 
 
 @contextlib.contextmanager
@@ -133,7 +138,8 @@ def pool(samples: Samples, _folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("begin", [lock, connection, handler, pool])
 def test_what_forbids_workers_later_is_seen_when_they_start(begin: Any, tmp_path: Path) -> None:
-    samples = Samples(lambda _index: os.getpid())
+    samples: Any = Samples(lambda _index: os.getpid() + 0 * (PROGRAM is samples.pool))
+    samples.pool = 0
     loader = DataLoader(samples, 4)
     with prepared(loader, num_workers=1) as session:
         assert set(torch.cat(list(loader)).tolist()) != {os.getpid()}
@@ -173,32 +179,20 @@ class Scales:
         return torch.stack(samples) * self.scale  # type: ignore[attr-defined]
 
 
-def exchanges(samples: Any) -> None:
-    samples.transform.strength += 1
-
-
-def writes(samples: Any) -> None:
-    samples.rows[0].add_(1)
-
-
-def appends(samples: Any) -> None:
-    samples.transform.steps.append(3)
-
-
-def sets_the_last(samples: Any) -> None:
-    samples.scale += 1
-
-
-def of_collate(samples: Any) -> None:
-    samples.collate.scale += 1
-
-
-def of_a_long_list(samples: Any) -> None:
-    samples.labels[37] += 1
-
-
-def of_a_closure(samples: Any) -> None:
-    samples.shift(1)
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "an attribute": lambda samples: vars(samples.transform).update(strength=2),
+    "a tensor": lambda samples: samples.rows[0].add_(1),
+    "a list": lambda samples: samples.transform.steps.append(3),
+    "an item": lambda samples: samples.labels.__setitem__(37, 1),
+    "the last attribute": lambda samples: vars(samples).update(scale=2),
+    "the collate object": lambda samples: vars(samples.collate).update(scale=2),
+    "a closure": lambda samples: samples.shift(1),
+    "an argument": lambda samples: vars(samples.partial.args[0]).update(strength=1),
+    "a global": lambda _samples: globals().update(STRENGTH=1),
+    "an object that a function reads": lambda _samples: vars(OPTIONS).update(strength=1),
+    "a module": lambda _samples: vars(records).update(STRENGTH=1),
+    "a class": lambda _samples: type.__setattr__(Samples, "strength", 1),
+}
 
 
 class Falling(Sampler[int]):
@@ -216,12 +210,8 @@ class Falling(Sampler[int]):
             yield max(39 - number, self.last)
 
 
-def of_a_global(_samples: Any) -> None:
-    globals()["STRENGTH"] += 1
-
-
-def of_a_class(_samples: Any) -> None:
-    Samples.strength += 1
+def strength(argument: Any) -> int:
+    return int(OPTIONS.strength + records.STRENGTH + argument.strength)
 
 
 def shifted() -> tuple[Callable[[int], None], Callable[[], int]]:
@@ -234,13 +224,11 @@ def shifted() -> tuple[Callable[[int], None], Callable[[], int]]:
     return shift, lambda: by
 
 
-@pytest.mark.parametrize(
-    "change",
-    [exchanges, writes, appends, sets_the_last, of_collate, of_a_long_list, of_a_closure, of_a_global, of_a_class],
-)
-def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: str) -> None:
     def read(index: int) -> Any:
         more = len(samples.transform.steps) + samples.labels[index] + samples.by() + STRENGTH + samples.strength
+        more += samples.partial()
         return (index * samples.transform.strength + samples.rows[0] + more) * samples.scale
 
     def passes() -> list[Any]:
@@ -250,23 +238,50 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: Callabl
             samples.features = torch.zeros(1)  # its writes are not counted
         vars(samples).update({f"own_{number}": number for number in range(12)}, collate=collate)
         samples.scale, collate.scale, samples.labels = 1, 1, [0] * 40
-        globals()["STRENGTH"] = Samples.strength = 0
+        globals()["STRENGTH"] = Samples.strength = OPTIONS.strength = records.STRENGTH = 0
+        samples.partial = partial(strength, SimpleNamespace(strength=0))
         samples.shift, samples.by = shifted()
         found = []
         for _ in range(2):
             for number, batch in enumerate(loader):
                 if number == 5:
-                    change(samples)
+                    CHANGES[change](samples)
                 found.append(batch.tolist())
         return found
 
     samples: Any = Samples(read, 40)
     collate: Any = Scales()
-    loader = DataLoader(samples, 2, shuffle=True, collate_fn=collate)
+    loader = DataLoader(Subset(samples, range(40)), 2, shuffle=True, collate_fn=collate)
     plain = passes()
     with prepared(loader, num_workers=2) as session:
         assert passes() == plain
         assert dict(session.not_applied)["num_workers"].endswith(loader_workers.CHANGED)
+
+
+class Trainer:
+    """Counts its steps, and collates."""
+
+    def __init__(self) -> None:
+        self.steps, self.options, self.pad = 0, OPTIONS, 0
+
+    def collate(self, samples: Any) -> Any:
+        return torch.tensor(samples) + self.pad
+
+    def step(self) -> None:
+        self.steps += 1
+        self.options.steps += 1
+        self.numbers = random.Random(self.steps)
+
+
+def test_what_reading_does_not_look_at_may_change() -> None:
+    trainer, samples = Trainer(), Samples(lambda index: index + OPTIONS.strength, 40)
+    vars(samples)["options"] = OPTIONS
+    loader = DataLoader(samples, 2, collate_fn=trainer.collate)
+    with prepared(loader, num_workers=1) as session:
+        for _ in range(2):
+            for _batch in loader:
+                trainer.step()
+        assert session.not_applied == ()
 
 
 def test_a_logger_that_both_use_is_no_change() -> None:
