@@ -39,6 +39,7 @@ class System:
     """Put in front of every absolute path; a recorded machine lives under a folder."""
 
     allowed: frozenset[int] = frozenset()
+    is_late = False
 
     def __init__(self, deadline: float = math.inf, allowed: Iterable[int] = ()) -> None:
         """Take this process's environment. Commands end by ``deadline`` on the monotonic clock. ``allowed`` are the
@@ -131,7 +132,8 @@ class System:
                 timeout=timeout,
             )
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 124, "", f"no answer within {timeout:g} s")
+            self.is_late = time.monotonic() >= self.deadline
+            return subprocess.CompletedProcess(command, 124, "", f"no answer within {timeout:.3g} s")
         except (OSError, ValueError) as error:
             return subprocess.CompletedProcess(command, 127, "", str(error))
 
@@ -158,7 +160,8 @@ class System:
         return next(filter(_is_private, folders), None)
 
     def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:
-        """Return ``compute()``, or its cached result for an equal ``key``. An exception is not cached."""
+        """Return ``compute()``, or its cached result for an equal ``key``. Nothing is cached after an exception, nor
+        once the deadline has cut a command short."""
         folder = self.cache_folder()
         if folder is None:
             return compute()
@@ -168,7 +171,8 @@ class System:
             if isinstance(found := json.loads(path.read_text(encoding="utf-8")), dict):
                 return found
         facts = compute()
-        _save(path, facts)
+        if not self.is_late:
+            _save(path, facts)
         return facts
 
 

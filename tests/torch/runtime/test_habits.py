@@ -39,6 +39,7 @@ from torch.utils.data import (
 )
 
 from autotune.runtime.fingerprints import digest
+from autotune.runtime.loaders import PERSISTENT
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import SHARED, Recorder, Recording, differences
 from tests.torch.records import dataset, prepared, quiet, workers_of
@@ -415,13 +416,9 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "persistent workers": (
         "no workers",
         lambda: DataLoader(Numbers(), num_workers=1, persistent_workers=True),
-        "without its persistent workers",
+        PERSISTENT,
     ),
-    "spawned workers": (
-        "workers",
-        lambda: DataLoader(Numbers(), multiprocessing_context=None, num_workers=0),
-        "would run the script's top level again",
-    ),
+    "spawned workers": ("workers", lambda: DataLoader(Numbers()), "would run the script's top level again"),
 }
 
 

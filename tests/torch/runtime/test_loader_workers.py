@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import logging
 import multiprocessing
 import multiprocessing.util
@@ -261,8 +262,7 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: str) ->
 class Trainer:
     """Counts its steps, and collates."""
 
-    def __init__(self) -> None:
-        self.steps, self.options, self.pad = 0, OPTIONS, 0
+    steps, options, pad = 0, OPTIONS, 0
 
     def collate(self, samples: Any) -> Any:
         return torch.tensor(samples) + self.pad
@@ -274,13 +274,11 @@ class Trainer:
 
 
 def test_what_reading_does_not_look_at_may_change() -> None:
-    trainer, samples = Trainer(), Samples(lambda index: index + OPTIONS.strength, 40)
-    vars(samples)["options"] = OPTIONS
+    trainer, samples = Trainer(), Samples(lambda index: index + OPTIONS.strength + Trainer.options.strength, 40)
     loader = DataLoader(samples, 2, collate_fn=trainer.collate)
     with prepared(loader, num_workers=1) as session:
-        for _ in range(2):
-            for _batch in loader:
-                trainer.step()
+        for _batch in itertools.chain(loader, loader):
+            trainer.step()
         assert session.not_applied == ()
 
 

@@ -55,6 +55,13 @@ def test_remember_computes_once_per_key(tmp_path: Path) -> None:
     assert [system.remember("x", key, lambda: next(answers))["n"] for key in (["a"], ["a"], ["b"])] == [1, 1, 2]
 
 
+def test_what_the_deadline_cut_short_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    late = System(deadline=0.0)
+    assert late.remember("x", 1, lambda: {"code": late.run(["cat", "/dev/zero"], 9).returncode}) == {"code": 124}
+    assert System().remember("x", 1, lambda: {"code": 0}) == {"code": 0}
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", "\x00"])
 def test_a_damaged_cache_is_computed_again(tmp_path: Path, text: str) -> None:
     system = laptop().at(tmp_path)
