@@ -233,7 +233,7 @@ def run(
         typer.Option("--require-profile", help="Exit with 4 if no profile can be applied; else the script trains."),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also say at the end how fast it was.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say what is applied.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing at the start.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training with the profile's processes, threads, CPUs, backend and allocator. It always trains."""
@@ -241,7 +241,7 @@ def run(
     options = StartOptions(profile=profile, level=level, task=task, processes=nproc, required=required, verbose=verbose)
     launch = prepare(found, options)
     if is_first(os.environ):
-        for text in filter(None, ("" if quiet else launch.title, *launch.notes)):
+        for text in filter(None, () if quiet else (launch.title, *launch.notes)):
             say(f"autotune: {text}")
     if dry_run:
         print(launch.shell())
@@ -336,6 +336,8 @@ def _run(words: list[str], asked: dict[str, bool]) -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
+        if "temporary directory" in str(error):
+            raise UsageError("no folder for temporary files can be written to: set TMPDIR to one") from error
         if error.filename is None:
             raise
         raise UsageError(f"{cut(ascii(str(error.filename))[1:-1], 80)}: {error.strerror}") from error

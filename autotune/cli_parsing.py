@@ -183,9 +183,10 @@ def optional_bytes(text: str | None, option: str) -> int | None:
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
+    size = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    if size < 2**20:  # nothing trains in less: the unit is missing
         raise UsageError(f"{option} {text!r}: write a size such as 8g or 512m")
-    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    return size
 
 
 def say(text: str) -> None:

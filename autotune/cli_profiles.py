@@ -121,18 +121,18 @@ def _listed(there: registry.Registry) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @profiles_app.command("match", cls=Command)
 def match(
-    target: Annotated[str | None, typer.Argument(help="A script, a task's name, or a profile (.yaml).")] = None,
+    target: Annotated[str, typer.Argument(help="A script, a task's name, or a profile (.yaml).")],
     as_json: JsonOption = False,
 ) -> None:
     """Show which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.report import profile as words
 
     machine = inventory.probe()
-    if target and target.endswith((".yaml", ".yml")):
+    if target.endswith((".yaml", ".yml")):
         found = registry.Lookup(registry.of_file(target, Here.on(machine)))
     else:
-        script = started_script(target, ()).path if target and target.endswith(".py") else None
-        names = project.names_of(script) if script else filter(None, [target])
+        script = started_script(target, ()).path if target.endswith(".py") else None
+        names = project.names_of(script) if script else [target]
         found = registry.search(Here.on(machine, *names), script=script)
     best, notes = found.best, list(found.notes)
     if best is None:
@@ -224,8 +224,8 @@ def _best(target: str | None, source: str | None) -> Match:
     missing = [f"{folder}: no such folder" for folder in places.missing_folders(roots)]
     if len(missing) == len(roots):
         raise UsageError("; ".join(missing))
-    here = Here.on(inventory.probe(), target)
-    found = registry.search(here, roots)
+    names = project.names_of(started_script(target, ()).path) if target.endswith(".py") else (target,)
+    found = registry.search(Here.on(inventory.probe(), *names), roots)
     notes = [*missing, *found.notes]
     if found.best is None:
         raise NothingUsable("; ".join([found.reason, *notes]))

@@ -40,7 +40,7 @@ def seconds(text: str, option: str) -> float:
 
 def check_budget(budget: float) -> None:
     """Raise `UsageError` for seconds that no run can keep."""
-    if budget < LEAST_BUDGET:
+    if not budget >= LEAST_BUDGET:
         raise UsageError(f"--budget {budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
     if budget > MOST_SECONDS:
         raise UsageError(f"--budget {budget:g}s is too long: give at most {MOST_SECONDS / UNITS['d']:.0f}d")

@@ -16,7 +16,8 @@ RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 def is_first(environment: Mapping[str, str]) -> bool:
     """Return True in the process that speaks for all of a job."""
-    return next((environment[name] for name in RANKS if name in environment), "0") in ("", "0")
+    rank = next((environment[name] for name in RANKS if name in environment), "0")
+    return rank == "0" or not rank.isdecimal()
 
 
 def disabled(environment: Mapping[str, str]) -> bool:

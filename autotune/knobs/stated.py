@@ -10,6 +10,7 @@ from typing import Any
 from autotune import devices
 from autotune.errors import ContractError, UsageError, did_you_mean
 from autotune.knobs.backend import why_not_usable
+from autotune.knobs.binding import why_not_offered
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word
 from autotune.knobs.level import LEVELS, LOWEST
@@ -187,6 +188,8 @@ def _why_not_here(inventory: Inventory, name: str, value: Any) -> str | None:
         return None
     if idle := knob.idle(inventory.device):
         return idle
+    if name == "binding":
+        return why_not_offered(inventory)[value]
     if name == "backend" and software.backends:
         return why_not_usable(inventory, value)
     if name == "allocator" and value not in {each.name for each in software.allocators}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,8 +100,13 @@ def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
     first = written.partition(" ")[0]
     if first != written and not os.path.exists(written) and (is_launcher(first) or os.path.isfile(first)):
         raise UsageError(f"{written!r} is one word, and no file: give the line without quotes around it")
-    os.environ.update({} if module else _without_prefix(words)[0])  # as a shell does: all that is started has them
+    variables, rest = ({}, words) if module else _without_prefix(words)
+    os.environ.update(variables)  # as a shell does: all that is started has them
+    folder = os.path.dirname(rest[0]) if rest and PYTHON.fullmatch(os.path.basename(rest[0])) else ""
+    if folder and os.path.realpath(folder) != os.path.realpath(os.path.dirname(sys.executable)):
+        raise UsageError(f"{rest[0]}: what starts is autotune's own Python, {sys.executable}. Install it there, too")
     found = (None if module else parse(words)) or _written(words, module)
+    found = replace(found, variables={**variables, **found.variables})
     if found.launcher is None:
         return found
     ranked = found.launcher == "torchrun" or (found.launcher == "accelerate" and found.processes > 1)

@@ -224,7 +224,7 @@ def _as_it_is(script: Script, why: str, notes: tuple[str, ...] = (), own: Mappin
     said = (*notes, f"the script starts as it is: {why}")
     if script.line:
         return Launch(list(script.line), dict(os.environ), {}, said)
-    start, added = [sys.executable, *script.words], dict(own or {})
+    start, added = [sys.executable, *script.words], {**script.variables, **(own or {})}
     return Launch(start, os.environ | added, added, said)
 
 

@@ -154,9 +154,11 @@ class System:
         """Return a private, writable folder for cached facts: the user's cache folder, else a temporary one."""
         import platformdirs
 
-        folders = [Path(tempfile.gettempdir()) / f"torch-autotune-{os.geteuid()}"]
+        folders = list[Path]()
         with contextlib.suppress(RuntimeError):  # the user has no home
-            folders.insert(0, platformdirs.user_cache_path("torch-autotune", appauthor=False))
+            folders.append(platformdirs.user_cache_path("torch-autotune", appauthor=False))
+        with contextlib.suppress(OSError):  # there is none
+            folders.append(Path(tempfile.gettempdir()) / f"torch-autotune-{os.geteuid()}")
         return next(filter(_is_private, folders), None)
 
     def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:

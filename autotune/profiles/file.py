@@ -159,7 +159,7 @@ def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path
 
     Returns where it is, and what to say about that: why it is not at ``path``, or that it replaced another model's.
     """
-    replaced = _replaced(_there(path), profile)
+    replaced = _replaced(path, profile)
     try:
         where = write(path, profile)
         return where, replaced if where == path else ""
@@ -173,9 +173,16 @@ def save(path: Path, profile: Profile, script: Path | None = None) -> tuple[Path
     raise ProfileError(f"{first}. {places.ADVICE}")
 
 
-def _replaced(there: Profile | None, profile: Profile) -> str:
-    """Return a line if ``there`` is of another model or data set, as of one script with other arguments."""
+def _replaced(path: Path, profile: Profile) -> str:
+    """Return a line if what is at ``path`` is of another model or data set, as of one script with other arguments; or
+    if it is proven to gain and ``profile`` is not: then it is kept in the user's cache."""
+    there = None if profile.evidence.partial else _there(path)
     targets = (there.target, profile.target) if there is not None else ()
+    if there is not None and there.gain > 1 == profile.gain:
+        with contextlib.suppress(ProfileError):
+            kept = write(places.journal_of(path).with_suffix(".before.yaml"), there)
+            old = f"The profile that was here, proven {there.gain:.2f}x, is kept in {kept}"
+            return f"{old}: autotune check says whether it still holds."
     sizes = [f"{each.parameters} parameters and {each.samples or 'any number of'} samples" for each in targets]
     if len(set(sizes)) < 2:
         return ""

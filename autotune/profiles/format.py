@@ -283,6 +283,15 @@ class Profile:
         name_it = f"To apply its profile all the same, name level {level}"
         return "" if self.saves_time(level) else f"the run that was tuned would save too little to feel. {name_it}"
 
+    @property
+    def gain(self) -> float:
+        """Return the largest proven speedup of a level; 1 if none gains."""
+        return max((own.speedup.value for own in self.levels.values() if own.proven), default=1.0)
+
+    def __repr__(self) -> str:
+        """Return one line, for prompts."""
+        return f"<Profile of {self.target.name} on {self.key}: {self.recommended}, up to {self.gain:.2f}x proven>"
+
     def _repr_html_(self) -> str:
         """Return the levels as a table, for notebooks."""
         rows = []

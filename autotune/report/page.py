@@ -43,10 +43,11 @@ WIDE, HIGH = 800, 260
 def html(profile: Profile, history: Sequence[Trial], path: Path, script: str | None = None) -> str:
     """Return the whole page of a profile in the file ``path``; the ``history`` is empty if the journal is gone.
 
-    ``script`` is how the user's script is started, without Python; by the target's name if None.
+    ``script`` is how the user's script is started, without Python; by the target's name, without folders, if None.
     """
     title = escape(f"{profile.target.name} on {profile.key}")
-    started = script or (f"{profile.target.name}.py" if profile.target.script else OWN_SCRIPT)
+    name = profile.target.name
+    started = script or (f"{name}.py" if profile.target.script and "." not in name else OWN_SCRIPT)
     head = "".join(f"<p>{escape(line)}</p>" for line in _head(profile))
     sections = "\n".join(
         f"<section><h2>{escape(name)}</h2>{body}</section>" for name, body in _sections(profile, history, path, started)

@@ -303,9 +303,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
         if self.settings is None:
             return f"<Session without a profile ({self.origin})>"
         missing = dict(self.not_applied)
-        changed = {name: mine for name, (mine, _) in self.settings.difference(Settings()).items()}
-        applied = [f"{name}={value}" for name, value in changed.items() if name not in missing]
-        parts = [f"level {self.level}", self.origin, f"applied: {', '.join(applied) or 'nothing'}"]
+        applied = self._applied().partition(": ")[2] or "nothing"
+        parts = [f"level {self.level}", self.origin, f"applied: {applied}"]
         parts += [f"not applied: {'; '.join(f'{name} ({why})' for name, why in missing.items())}"] * bool(missing)
         return f"<Session {'; '.join(filter(None, parts))}>"
 

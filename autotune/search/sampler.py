@@ -229,6 +229,6 @@ def loaded(name: str) -> NewSampler:
     except Exception as error:  # whatever the user's module raises
         advice = did_you_mean(name, NAMED)
         raise UsageError(f"--sampler {name}: {error}. Write {', '.join(NAMED)} or module:Class{advice}") from error
-    if not (isinstance(found, type) and issubclass(found, BaseSampler)):
-        raise UsageError(f"--sampler {name}: is no class of Optuna's BaseSampler")
+    if not (isinstance(found, type) and issubclass(found, BaseSampler)) or inspect.isabstract(found):
+        raise UsageError(f"--sampler {name}: is no class that implements Optuna's BaseSampler")
     return found

@@ -13,7 +13,8 @@ from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.format import Profile, machine_type
-from autotune.profiles.registry import read
+from autotune.profiles.match import NONE, Here
+from autotune.profiles.registry import of_file
 from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
@@ -64,12 +65,14 @@ def check(
         MachineChanged: the CPUs that may be used changed meanwhile.
     """
     check_not_a_rank()
-    profile, inventory = read(path), probe()
-    own, key = f"{profile.target.name} on {profile.key}", machine_type(inventory).key
-    here = f"{target.name} on {key}"
+    inventory = probe()
+    found = of_file(path, Here.on(inventory))
+    profile, key = found.profile, machine_type(inventory).key
+    own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {key}"
     same = profile.key == key and profile.target.name in project.names_of(target.path)
-    if not same and not force:
-        raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
+    if (not same or found.verdict == NONE) and not force:
+        why = f": {found.sentence}" if same else f" {own}, this is {here}"
+        raise UsageError(f"{path}: is for{why}; --force measures it all the same")
     name = profile.checked_level(level)
     if profile.levels[name].settings == profile.baseline:
         raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")
@@ -105,7 +108,7 @@ def measure_claim(
                 rounds += replicate.rounds(replicates, ROUNDS, BLOCK_SECONDS)
             for ended, trial in replicate.ended.items():
                 what = "your own settings" if ended == BASELINE else f"level {ended}"
-                raise NothingUsable(f"{what} could not be measured: {judge(trial.end).reason}")
+                raise NothingUsable(f"{what} could not be measured: {(trial.last or judge(trial.end)).reason}")
             replicates += 1
             observe(rounds=dict.fromkeys(rounds[-1].rates, len(rounds)))
             longest = max(longest, time.monotonic() - begun)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from autotune import project
+from autotune import decoding, project
 from autotune.durations import check_budget
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS
@@ -73,8 +73,16 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for what cannot work on any machine."""
-        if self.budget is not None:
-            check_budget(self.budget)
+        kinds = get_type_hints(Options)
+        try:
+            for name in ("name", "level", "budget", "seed", "resume", "train_seconds", "max_memory", "max_gpu_memory"):
+                decoding.build(kinds[name], getattr(self, name), (name,))
+            decoding.build(dict[str, Any], self.fix or {}, ("fix",))
+            decoding.build(tuple[str, ...], list(self.only), ("only",))
+        except (TypeError, ValueError) as error:
+            raise UsageError(str(error)) from None
+        for seconds in filter(None, (self.budget, self.train_seconds)):
+            check_budget(seconds)
         if not (isinstance(self.seed, int) and 0 <= self.seed <= MOST_SEED):
             raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:

@@ -163,7 +163,7 @@ def tune(
     times = {"budget": budget, "train_seconds": train_seconds}
     wishes |= {key: durations.seconds(each, key) if isinstance(each, str) else each for key, each in times.items()}
     path, knobs = None if profile is None else Path(profile), (only,) if isinstance(only, str) else only
-    words = shlex.split(arguments) if isinstance(arguments, str) else arguments
+    words = shlex.split(arguments) if isinstance(arguments, str) else [str(each) for each in arguments]
     return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes), observe)
 
 

@@ -88,7 +88,8 @@ def start_environment(inventory: Inventory, paths: StudyPaths, settings: Setting
 def check_not_a_rank() -> None:
     """Raise `UsageError` in a rank of a distributed job: a run is started once (huggingface/transformers#18609)."""
     if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
-        raise UsageError("a rank of a distributed job (RANK or WORLD_SIZE): start autotune without its launcher")
+        advice = "start autotune without its launcher, or unset them"
+        raise UsageError(f"a rank of a distributed job (RANK or WORLD_SIZE is set): {advice}")
 
 
 @contextlib.contextmanager
@@ -132,7 +133,7 @@ def acquire(timeout: float, on_wait: Callable[[], None]) -> contextlib.AbstractC
         on_wait()
         return lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
-        held = f"another autotune process has been measuring on this machine for {timeout:g} s"
+        held = f"another autotune process measures on this machine, still after {timeout:g} s"
         raise NothingUsable(f"{held}, and timed trials must not overlap: wait, or end it ({file})") from None
     except OSError as error:
         raise LaunchError(f"{file}: the lock cannot be opened ({error.strerror}). Remove it, or set TMPDIR") from error

@@ -69,7 +69,10 @@ class RunningTrial:
     Attributes:
         events: messages that wait: facts of the task, evidence of ranks, or signs of a resident trial.
         end: what is known of its processes; complete after the ``with`` block.
+        last: what its last turn showed; None if it ended.
     """
+
+    last: Outcome | None = None
 
     def __init__(self, server: ForkServerProcess, timeouts: Timeouts) -> None:
         self.server, self.timeouts = server, timeouts
@@ -161,7 +164,8 @@ class RunningTrial:
     def turn(self, seconds: float, settings: Settings | None = None) -> Outcome | None:
         """Measure one block of about ``seconds`` of this resident trial, paused before and after; a live one changes to
         ``settings`` before. Return what the block showed; None if the trial ended."""
-        return self._asked("block", seconds=seconds, settings=None if settings is None else settings.as_dict())
+        self.last = self._asked("block", seconds=seconds, settings=None if settings is None else settings.as_dict())
+        return self.last
 
     def compare(self, settings: Settings, reference: Settings) -> Outcome | None:
         """Compare first steps inside this live trial. Return `Compared`, or how it failed; None if the trial ended."""

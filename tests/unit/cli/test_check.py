@@ -61,12 +61,13 @@ def fewer_cpus(_inventory: object) -> Iterator[None]:
 )
 def test_what_ends_a_check_is_named(same_cpus, ended, code, words, monkeypatch: pytest.MonkeyPatch) -> None:
     end = TrialEnd(report=error_report(ScriptOver("the script ended after 9 steps")), code=1)
-    trials = {"amp": SimpleNamespace(end=end)} if ended else {}
+    trials = {"amp": SimpleNamespace(end=end, last=None)} if ended else {}
     replicate = SimpleNamespace(rounds=lambda *_: [Round(0, {}, 0.0)], ended=trials)
     runner = nullcontext(SimpleNamespace(warm=lambda: None))
     bench = SimpleNamespace(start_replicate=lambda _: nullcontext(replicate))
+    read = SimpleNamespace(profile=profile(), verdict="exact")
     fakes = {"open_runner": lambda *_: runner, "same_cpus": same_cpus, "TrialBench": lambda *_: bench}
-    for name, fake in (fakes | {"read": lambda _: profile(), "probe": lambda: inventory(2, 2)}).items():
+    for name, fake in (fakes | {"of_file": lambda *_: read, "probe": lambda: inventory(2, 2)}).items():
         monkeypatch.setattr(check, name, fake)
     with pytest.raises(AutotuneError, match=words) as said:
         check.check("p.yaml", TaskFile(Path("a.py")), "amp", 0.0, ignore, force=True)

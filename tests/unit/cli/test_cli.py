@@ -159,7 +159,7 @@ def test_tune_refuses_to_start_as_a_rank(say: Say, elsewhere: Path, monkeypatch:
     (elsewhere / "model.py").write_text(NEW_TASK)
     said = say("tune", "model.py")
     assert (said.code, (elsewhere / "profiles").exists()) == (2, False)
-    assert all(words in said.err for words in ("job (RANK or WORLD_SIZE)", "without its launcher"))
+    assert all(words in said.err for words in ("job (RANK or WORLD_SIZE is set)", "without its launcher"))
 
 
 # Around the run itself, which a stub stands for ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from autotune.errors import UsageError
 
 DURATIONS = {"90": 90, "90s": 90, "5m": 300, "10h": 36000, "1d": 86400, "1.5m": 90, "5 minutes": 300}
 DURATIONS |= {"1h30m": 5400, "1h 30m": 5400, "2H": 7200, "1 day": 86400}
-SIZES = {"8g": 8 * 2**30, "8GiB": 8 * 2**30, "1.5 GB": 3 * 2**29, "512m": 2**29, "1024": 1024, "2T": 2**41}
+SIZES = {"8g": 8 * 2**30, "8GiB": 8 * 2**30, "1.5 GB": 3 * 2**29, "512m": 2**29, "2097152": 2**21, "2T": 2**41}
 
 
 def test_they_are_read_as_people_and_docker_write_them() -> None:

@@ -154,7 +154,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "train.py"
 
 
-def test_the_script_of_a_line(train: str) -> None:
+def test_the_script_of_a_line(train: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWN", "0")
     assert isinstance(target("accelerate", ("launch", "--cpu", train)), Script)
     words = ("torchrun", "--nproc-per-node=2", train, "-x")
     found = target(words[0], words[1:])
@@ -164,6 +165,7 @@ def test_the_script_of_a_line(train: str) -> None:
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
     assert target("python", [train, "-x"]) == target(train, ["-x"])
     assert script("torchrun", ["--nnodes=2", train]).machines == 2
+    assert script("env", ["OWN=1", "python", train]).variables == {"OWN": "1"}
 
 
 @pytest.mark.parametrize(
@@ -173,6 +175,7 @@ def test_the_script_of_a_line(train: str) -> None:
         (["torchrun", "model.py"], r"model\.py is a task file"),
         (["python train.py"], "'python train.py' is one word, and no file"),
         (["train.py -x"], "'train.py -x' is one word, and no file"),
+        (["/nonexistent/python", "train.py"], "what starts is autotune's own Python"),
     ],
 )
 @pytest.mark.usefixtures("train")

@@ -178,6 +178,18 @@ def test_one_script_with_other_arguments_replaces_its_profile_with_a_word(tmp_pa
     assert file.read(path) == large
 
 
+def test_a_proven_profile_that_another_run_replaces_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: a short run on a busy machine proved nothing, and the proven profile was gone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found, path = profile(), tmp_path / "train.yaml"
+    unproven = {name: replace(own, proven=False) for name, own in found.levels.items()}
+    file.save(path, found)
+    _where, said = file.save(path, replace(found, levels=unproven))
+    (kept,) = tmp_path.glob("cache/**/*.before.yaml")
+    assert str(kept) in said
+    assert file.read(kept) == found
+
+
 # What is never shared -------------------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,16 @@ def test_the_step_and_the_training_ahead_decide(outcome, wishes, expected) -> No
 
 
 @pytest.mark.parametrize(
-    ("option", "said"), [({"max_memory": 0}, "--max-memory 0"), ({"sampler": "tpee"}, "--sampler tpee: .*tpe")]
+    ("option", "said"),
+    [
+        ({"max_memory": 0}, "--max-memory 0"),
+        ({"sampler": "tpee"}, "--sampler tpee: .*tpe"),
+        ({"sampler": "optuna.samplers:BaseSampler"}, "is no class that implements"),
+        ({"max_memory": "8g"}, "max_memory: .8g. is not a whole number"),
+        ({"budget": float("nan")}, "--budget nans is too short"),
+        ({"only": [3]}, "only.0: 3 is not text"),
+        ({"fix": "num_workers=2"}, "fix: .* is not a group of keys"),
+    ],
 )
 def test_what_cannot_work_is_refused_at_once(option: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
