@@ -29,6 +29,11 @@ def root(script: Path) -> Path:
     return marked_root(script.parent) or script.parent
 
 
+def called(script: Path) -> str:
+    """Return the name of the project of ``script``: of its top folder."""
+    return safe_name(root(Path(os.path.realpath(script))).name)
+
+
 def name_of(script: Path) -> str:
     """Return the target's name of a script or task file: ``vision.train`` for ``vision/train.py`` of its project.
 

@@ -101,6 +101,8 @@ class TaskFacts:
 
     script: str | None = None
     """What the training steps of an unmodified script are counted by; None for a task file."""
+    project: str = ""
+    """The project of an unmodified script."""
     ranked: bool = False
     """True for a script that finds the variables that torchrun sets, also as one process."""
     skip: int = 0

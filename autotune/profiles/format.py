@@ -177,6 +177,8 @@ class Target:
     """What the training steps of an unmodified script are counted by; None for a task file."""
     ranked: Annotated[bool, OMITTED] = False
     """True if the script was tuned with the variables that torchrun sets, also as one process."""
+    project: Annotated[str, OMITTED] = ""
+    """The project of an unmodified script: its top folder's name."""
     compared: Annotated[Fingerprint, OMITTED] = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from autotune import project
 from autotune.decoding import quote
 from autotune.errors import ProfileError, did_you_mean
 from autotune.probes.system import System
@@ -42,9 +43,10 @@ READ_ONLY = ("http", "github", "git")
 
 class Registry:
     """The profiles in a folder or at a ``url``. What cannot be done there is a `ProfileError`; `notes` has what went
-    wrong in lookups."""
+    wrong in lookups. Profiles of other projects than ``project`` are skipped, if one is given."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: Place, project: str = "") -> None:
+        self.project = project
         self.url = where if isinstance(where, str) else ""
         self.shown = shown(self.url) or str(where)
         self.notes: list[str] = []
@@ -203,7 +205,9 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     Places are ``roots``, else those of the training ``script``'s project (`autotune.profiles.places.places`).
     """
     looked = places.places(script) if roots is None else roots
-    registries = [Registry(each) for each in looked]
+    named = (*places.stated_places(script), *places.named_places()) if roots is None else ()
+    own = project.called(script) if script and here.names == project.names_of(script) else ""  # else the user names it
+    registries = [Registry(each, own if each in named else "") for each in looked]
     found = at_once(registries, lambda each: list(_candidates(each, here)))
     if not any(_settles(one, here) for one in found):
         found += at_once(registries, lambda each: list(_candidates(each, here, others=True)))
@@ -211,7 +215,6 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     notes = tuple(dict.fromkeys(note for registry in registries for note in registry.notes))
     if best is not None and best.verdict in match.APPLIED:
         return Lookup(best, notes=notes)
-    named = (*places.stated_places(script), *places.named_places()) if roots is None else ()
     gone = (f"{folder}: no such folder" for folder in places.missing_folders(named))
     return Lookup(best, _why_none(here, looked, best), (*notes, *gone))
 
@@ -251,6 +254,9 @@ def _candidates(registry: Registry, here: Here, *, others: bool = False) -> Iter
         if found is not None and found.profile.target.name not in here.names:
             made = f"was made for the target {quote(found.profile.target.name)}, not for {quote(here.names[0])}"
             registry.notes.append(f"skipped {found.source}: {made}")
+        elif found is not None and registry.project and found.profile.target.project not in ("", registry.project):
+            theirs = quote(found.profile.target.project)
+            registry.notes.append(f"skipped {found.source}: is of another project, {theirs}; --profile applies it")
         elif found is not None and found.verdict != match.NONE:
             yield found
 

@@ -47,7 +47,7 @@ class Reason(str, Enum):
     """Faster in the proof, but not with confidence: the interval has too low an end."""
     TOO_FEW_ROUNDS = "too few rounds"
     NOISY = "noisy"
-    """Faster in single trials, by less than they vary."""
+    """Trials vary by more than they differ."""
     ALL_FAILED = "all failed"
     NOT_REACHED = "not reached"
     """The budget ended before any trial of the level."""

@@ -31,6 +31,8 @@ from autotune.version import VERSION
 
 FASTER = 1.05
 """From this ratio on, a level that was faster in trials is not reported as without gain."""
+VERY_NOISY = 0.15
+"""Trials of the same settings that vary by so much do not show that there is no gain."""
 
 
 def proven_answers(state: RunState, levels: Iterable[str]) -> dict[str, Answer]:
@@ -58,7 +60,7 @@ def _without_candidate(state: RunState, level: str) -> Reason:
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return Reason.NOISY
     if _any_measured(named):
-        return Reason.SAME
+        return Reason.NOISY if state.noise > VERY_NOISY else Reason.SAME
     if _failures_of(state, level):
         return Reason.ALL_FAILED
     return Reason.NOT_REACHED if named else Reason.NOT_TRIED

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune import durations
+from autotune import durations, project
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.knob import Context
 from autotune.knobs.level import HIGHEST, LOWEST
@@ -297,6 +297,7 @@ def _probe_run(job: _Job) -> TaskFacts:
     runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
     begun = time.monotonic()
     task = replace(runner.describe(), name=job.options.name or job.target.name)
+    task = replace(task, project=project.called(job.target.path) if task.script else "")
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline

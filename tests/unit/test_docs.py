@@ -231,7 +231,7 @@ def whole_profile() -> dict[str, Any]:
     """Return the data of a profile that has every key."""
     made = profile(Settings(), machine=replace(MACHINE, gpus=("h200",), gpu_gib=(141,), gpu_links=("nvlink",)))
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
-    target = replace(made.target, script="steps", ranked=True, compared=compared)
+    target = replace(made.target, script="steps", ranked=True, project="own", compared=compared)
     evidence = replace(made.evidence, load="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0)
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     evidence = replace(evidence, advice=(Advice("threads", 1, "OMP_NUM_THREADS=8", made.level().speedup),))

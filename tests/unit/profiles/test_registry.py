@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import project
 from autotune.profiles import file, registry
 from autotune.profiles.format import MachineType
 from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR
@@ -117,6 +118,20 @@ def test_looking_in_strange_places_finds_nothing(tmp_path: Path) -> None:
     ]
     assert find(here(), roots) is None
     assert [Registry(root).names() for root in roots] == [["a/resnet.yaml"], [], [], [], [], []]
+
+
+def test_another_projects_script_of_the_same_name_has_another_profile(tmp_path: Path, monkeypatch) -> None:
+    """Seen: src/train.py of one project was started with one thread, which was measured for another project's."""
+    path = put(tmp_path / "shared", target="src.train")
+    found = file.read(path)
+    file.write(path, replace(found, target=replace(found.target, project="first")))
+    monkeypatch.setenv("AUTOTUNE_PROFILES", str(tmp_path / "shared"))
+    for name, fits in (("first", True), ("second", False)):
+        script = tmp_path / name / "src" / "train.py"
+        script.parent.mkdir(parents=True)
+        (tmp_path / name / "pyproject.toml").touch()
+        looked = registry.search(replace(here(), names=project.names_of(script)), script=script)
+        assert (looked.match is not None, "another project" in "".join(looked.notes)) == (fits, not fits)
 
 
 def test_links_that_lead_out_of_a_registry_are_not_followed(tmp_path: Path) -> None:

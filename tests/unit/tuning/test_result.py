@@ -88,11 +88,13 @@ class TestReasons:
         [
             (tried(OWN, 101.0), {"exhausted": set()}, Reason.NOT_REACHED),
             (tried(OTHER, 200.0), {"raced": {OWN, OTHER}}, Reason.SAME),
+            (tried(OWN, 300.0), {"raced": {OWN, OTHER}}, Reason.NOISY),
         ],
-        ids=["time ended the search", "the race showed it"],
+        ids=["time ended the search", "the race showed it", "the user's own vary"],
     )
     def test_by_how_the_search_ended(self, trial: Trial, found: dict[str, Any], reason: Reason) -> None:
-        state = after(tried(OWN, 100.0), trial, **found)
+        others = [tried(OTHER, 90.0)] if reason is Reason.NOISY else []
+        state = after(tried(OWN, 100.0), trial, *others, **found)
         assert result.proven_answers(state, LEVELS)["safe"].reason is reason
 
     @pytest.mark.parametrize(("proven", "reason"), [(1.5, Reason.NOISY), (2.1, Reason.SAME)])
