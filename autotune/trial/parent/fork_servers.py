@@ -175,7 +175,7 @@ class ForkServerProcess:
         self.facts: TaskFacts | None = None
         self.on_exit: dict[int, Callable[[int], None]] = {}
         self._replies: deque[dict[str, Any]] = deque()
-        self._log = b""
+        self._log, self._is_loading = b"", False
         self.connection, theirs = UnixConnection.pair()
         self.log_fd, write_end = os.pipe()
         os.set_blocking(self.log_fd, False)
@@ -227,6 +227,7 @@ class ForkServerProcess:
         if script is not None and seconds < LEAST_SECONDS:
             self.kill()
             raise NothingUsable(NOT_STARTED)
+        self._is_loading = True
         reply = self.ask(
             "load",
             seconds,
@@ -236,6 +237,7 @@ class ForkServerProcess:
             script=None if script is None else asdict(script),
             facts=None if facts is None else asdict(facts),
         )
+        self._is_loading = False
         if reply is None:
             raise self._silent(seconds, in_budget=seconds == most)
         if reply["error"] is not None:
@@ -293,10 +295,11 @@ class ForkServerProcess:
         return self.process.wait()
 
     def close(self) -> None:
-        """Ask the fork server to end everything below it and itself; kill it after a few seconds."""
+        """Ask the fork server to end everything below it and itself; kill it after a few seconds, and at once while the
+        user's code runs in it."""
         self.send("exit")
         try:
-            self.process.wait(timeout=EXIT_SECONDS)
+            self.process.wait(timeout=0 if self._is_loading else EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
         for fd in (self.connection.fileno(), self.log_fd):
