@@ -9,11 +9,12 @@ import itertools
 import os
 import sys
 import sysconfig
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,25 +26,30 @@ OURS = str(Path(__file__).parents[1])
 MOST_OBJECTS = 2000
 MOST_ITEMS = 50
 """Of a list or dictionary: its items are mostly alike."""
-MOST_HELD, MOST_OF_EACH, MOST_OF_LIST = 48, 8, 4096
-"""Objects that are held, and items of each list or dictionary, from which on no more are compared for each batch; and
-the items of lists that are compared with what they were."""
+MOST_HELD, MOST_OF_EACH, MOST_OF_LIST = 128, 16, 4096
+"""Objects that are held, and items of each container, that are looked into for each batch; and the items of containers
+that are compared with what they were."""
 CONTAINERS, SCALARS = (list, tuple, set, frozenset, deque, dict), (int, float, bool, str)
-ATOMS = (str, bytes, int, float, complex, bool, type(None), Tensor, nn.Module)
+ATOMS = (str, bytes, int, float, complex, bool, type(None), Tensor)
 CALLED: tuple[type, ...] = (MethodType, staticmethod, classmethod, property)
 CALLED += (functools.cached_property, functools.partial, functools.partialmethod)
 INNER = ("__func__", "__self__", "fget", "func", "args", "keywords")
 """What one of these is made of."""
-ENTRIES = {f"__{name}__" for name in ("call", "getitem", "getitems", "iter", "next", "len", "enter", "exit", "getattr")}
-"""Methods that are called without their names."""
-BARE, DATASETS = (
-    ("", "builtins", "types", "argparse", "typing", "abc", "enum", "collections"),
-    (Dataset, IterableDataset),
-)
-"""Modules, and classes, whose methods look at no attributes of the user's."""
+UNCALLED = {f"__{name}__" for name in "init repr eq hash lt le gt ge setattr delattr del".split()}
+"""Special methods that reading does not call without their names; it calls the others."""
+BARE, BASES = ("", "builtins", "types", "argparse", "typing", "abc", "enum"), (Dataset, IterableDataset, nn.Module)
+"""The user's own modules, others whose classes look at no attributes but their own, and such classes."""
+HOLDERS, PRIVATE = ("_parameters", "_buffers", "_modules"), frozenset(vars(nn.Module())) - {"training"}
+"""Where a `torch.nn.Module` holds what its `__getattr__` finds, and all that PyTorch itself puts into it."""
 PYTHONS = sys.stdlib_module_names
 LOOK_AT_NONE = {"torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "PIL", "cv2", *PYTHONS}
 """Libraries whose functions look at no attributes of the user's objects, but for these."""
+READS = (
+    ("LOAD_GLOBAL", "LOAD_NAME"),
+    ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"),
+    ("IMPORT_NAME",),
+)
+"""Operations that read globals, attributes and modules."""
 LOOK_AT_ALL = {"vars", "getattr", "eval", "exec", "dataclasses", "asdict", "copy", "deepcopy", "pickle", "operator"}
 
 
@@ -59,8 +65,18 @@ def attributes(value: Any) -> dict[str, Any]:
     try:
         own = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return {}
+        return {name: each for name, slot in _slots(type(value)) if (each := _content(slot, value)) is not None}  # type: ignore[arg-type]
+    if issubclass(type(value), nn.Module):
+        found = {name: each for place in HOLDERS for name, each in own.get(place, {}).items()}
+        return found | {name: each for name, each in own.items() if name not in PRIVATE}
     return own if type(own) is dict else {}
+
+
+@functools.cache
+def _slots(kind: Any) -> list[tuple[str, Any]]:
+    """Return what reads the attributes of a class without a dictionary, by name."""
+    members = (each for base in kind.__mro__ for each in vars(base).items())
+    return [(name, each) for name, each in members if type(each) is MemberDescriptorType]
 
 
 def parts(value: Any) -> Iterable[Any]:
@@ -69,14 +85,18 @@ def parts(value: Any) -> Iterable[Any]:
     if issubclass(kind, CALLED):
         return [getattr(value, name) for name in INNER if hasattr(value, name)]
     if kind is FunctionType:
-        return (*map(_content, value.__closure__ or ()), *(value.__defaults__ or ()))
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        return (*(_content(each) for each in value.__closure__ or ()), *defaults, *attributes(value).values())
+    if kind is weakref.ref:
+        return (value(),)
     return (*attributes(value).values(), *_items(value))
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: Any, owner: Any = None) -> Any:
+    """Return what is in a cell of a function, or in a slot of its ``owner``; None if it is empty."""
     try:
-        return cell.cell_contents
-    except ValueError:  # it is empty
+        return cell.cell_contents if owner is None else cell.__get__(owner)
+    except (ValueError, AttributeError):
         return None
 
 
@@ -103,27 +123,33 @@ def objects(roots: Iterable[Any], parts: Callable[[Any], Iterable[Any]] = parts)
 def held(roots: Sequence[Any], parts: Callable[[Any], Iterable[Any]] = parts) -> list[tuple[Any, Any]]:
     """Return what the ``roots`` hold, level by level, as far as `MOST_HELD`, with lengths and versions of tensors."""
     found: list[tuple[Any, Any]] = []
-    left, items, seen = [*roots], MOST_OF_LIST, set[int]()
-    for number, each in enumerate(left):
+    first, later, seen = deque(roots), deque[Any](), set[int]()
+    items, most = MOST_OF_LIST, MOST_HELD
+    while first or later:
+        each = first.popleft() if first else later.popleft()
         kind = type(each)
         if kind in SCALARS:
             found.append((kind, each))
             continue
-        short = kind is list and len(each) <= items
+        short = kind in CONTAINERS and len(each) <= items
         if short:
             items -= len(each)
-            found += [(item, None) for item in each]
-        found.append((each, len(each) if kind in CONTAINERS else _version(each)))
-        if len(left) < MOST_HELD and id(each) not in seen:
+            found += [(item, None) for item in (each.values() if kind is dict else each)]
+        found.append((each, _mark(each)))
+        if most > 0 and id(each) not in seen:
             seen.add(id(each))
             inner = (part for part in parts(each) if not (short and type(part) in SCALARS))
-            left += itertools.islice(inner, MOST_OF_EACH if kind in CONTAINERS and number >= len(roots) else MOST_HELD)
+            more = list(itertools.islice(inner, MOST_OF_EACH if kind in CONTAINERS else most))
+            most -= len(more)
+            (later if kind in CONTAINERS else first).extend(more)
     return found
 
 
-def _version(value: Any) -> int | None:
-    is_counted = issubclass(type(value), Tensor) and not value.is_inference()
-    return value._version if is_counted else None
+def _mark(value: Any) -> int | None:
+    """Return the length of a container, and how often a tensor was written to."""
+    if type(value) in CONTAINERS:
+        return len(value)
+    return value._version if issubclass(type(value), Tensor) and not value.is_inference() else None
 
 
 def same(before: Sequence[tuple[Any, Any]], now: Sequence[tuple[Any, Any]]) -> bool:
@@ -140,15 +166,16 @@ class Reading:
     """
 
     def __init__(self, *roots: Any) -> None:
-        self._roots, self._looks_at_all, self._names = roots, False, set(ENTRIES)
+        self._roots, self._looks_at_all, self._names = roots, False, {"forward"}
         self._named: dict[tuple[int, str], Mapping[str, Any]] = {}
         """Where each name is looked up: in globals, and in the user's classes and modules."""
         self._functions, self._bare = dict[int, FunctionType](), dict[int, bool]()
         known = -1
         while known < (known := len(self._names) + len(self._functions) + len(self._named) + self._looks_at_all):
             self._look_at(list(self.objects()))
-        self._holders = [each for each in self._named_now() if self._is_bare(type(each)) and [*self.parts(each)]]
-        """What is named and holds something."""
+        named = [each for each in self._named_now() if not issubclass(type(each), type)]
+        self._holders = [each for each in named if issubclass(type(each), CONTAINERS) or [*self.parts(each)]]
+        """What is named and may hold something."""
 
     def objects(self) -> Iterator[Any]:
         """Yield each object that reading looks at."""
@@ -156,24 +183,23 @@ class Reading:
 
     def held(self) -> list[tuple[Any, Any]]:
         """Return what is `held` now, and what the names stand for."""
-        return held([*self._roots, *self._holders], self.parts) + [(each, None) for each in self._named_now()]
+        return held([*self._roots, *self._holders], self.parts) + [(each, _mark(each)) for each in self._named_now()]
 
     def _named_now(self) -> list[Any]:
         return [where.get(name) for (_place, name), where in self._named.items()]
 
     def parts(self, value: Any) -> Iterable[Any]:
         """Return what of ``value`` is looked at."""
-        own = attributes(value)
-        if self._looks_at_all or not own or not self._is_bare(type(value)):
+        own, kind = attributes(value), type(value)
+        if self._looks_at_all or not own or issubclass(kind, (FunctionType, *CALLED)) or not self._is_bare(kind):
             return parts(value)
         return (*(own[name] for name in own if name in self._names), *_items(value))
 
     def _is_bare(self, kind: type) -> bool:
         """Return True if the user's own code alone looks at attributes of such objects."""
         if id(kind) not in self._bare:
-            self._bare[id(kind)] = all(
-                _library(each) in BARE or each in (Dataset, IterableDataset) for each in kind.__mro__
-            )
+            bases = (each for each in kind.__mro__ if each not in BASES)
+            self._bare[id(kind)] = all(_library(each) in BARE for each in bases)
         return self._bare[id(kind)]
 
     def _look_at(self, found: Iterable[Any]) -> None:
@@ -193,7 +219,10 @@ class Reading:
         """Note what a module or class of the user's holds under ``names``."""
         if self._is_of_library(where):
             return
-        self._named |= {(id(where), name): vars(where) for name in list(vars(where)) if name in names}
+        for name, value in list(vars(where).items()):
+            is_called = name.startswith("__") and name not in UNCALLED and type(value) in (FunctionType, *CALLED)
+            if name in names or (is_called and issubclass(type(where), type)):
+                self._named[id(where), name] = vars(where)
 
     def _is_of_library(self, value: Any) -> bool:
         library = _library(value)
@@ -204,10 +233,11 @@ class Reading:
         self._functions[id(function)], known = function, function.__globals__
         if self._is_of_library(function):
             return
-        found, names = _mentioned(function.__code__)
+        found, names, modules = _mentioned(function.__code__)
         self._names |= names
         self._looks_at_all |= bool(found & LOOK_AT_ALL) or "__dict__" in names
         self._named |= {(id(known), name): known for name in found if name in known}
+        self._named |= {(id(sys), name): sys.modules for name in modules if name in sys.modules}
 
 
 def _library(value: Any) -> str:
@@ -218,10 +248,9 @@ def _library(value: Any) -> str:
 
 
 @functools.cache
-def _mentioned(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the globals, and the attributes, that ``code`` and the functions in it read."""
-    read = [(each.opname, each.argval) for each in dis.get_instructions(code)]
+def _mentioned(code: CodeType) -> tuple[frozenset[str], ...]:
+    """Return the globals, the attributes and the modules that ``code`` and the functions in it read."""
+    read = [(each.opname, str(each.argval)) for each in dis.get_instructions(code)]
     inner = [_mentioned(each) for each in code.co_consts if isinstance(each, CodeType)]
-    found = frozenset(str(name) for operation, name in read if operation in ("LOAD_GLOBAL", "LOAD_NAME"))
-    names = frozenset(str(name) for code, name in read if code in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
-    return found.union(*(each for each, _names in inner)), names.union(*(each for _found, each in inner))
+    own = (frozenset(name for operation, name in read if operation in each) for each in READS)
+    return tuple(each.union(*others) for each, *others in zip(own, *inner, strict=True))
