@@ -44,13 +44,13 @@ HOLDERS, PRIVATE = ("_parameters", "_buffers", "_modules"), frozenset(vars(nn.Mo
 PYTHONS = sys.stdlib_module_names
 LOOK_AT_NONE = {"torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "PIL", "cv2", *PYTHONS}
 """Libraries whose functions look at no attributes of the user's objects, but for these."""
+LOOK_AT_ALL = {"vars", "getattr", "eval", "exec", "dataclasses", "asdict", "copy", "deepcopy", "pickle", "operator"}
 READS = (
     ("LOAD_GLOBAL", "LOAD_NAME"),
     ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"),
     ("IMPORT_NAME",),
 )
 """Operations that read globals, attributes and modules."""
-LOOK_AT_ALL = {"vars", "getattr", "eval", "exec", "dataclasses", "asdict", "copy", "deepcopy", "pickle", "operator"}
 
 
 def is_of_library(file: str) -> bool:
@@ -65,18 +65,17 @@ def attributes(value: Any) -> dict[str, Any]:
     try:
         own = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return {name: each for name, slot in _slots(type(value)) if (each := _content(slot, value)) is not None}  # type: ignore[arg-type]
+        return {} if _library(type(value)) else _slots(value)
     if issubclass(type(value), nn.Module):
-        found = {name: each for place in HOLDERS for name, each in own.get(place, {}).items()}
-        return found | {name: each for name, each in own.items() if name not in PRIVATE}
+        found = {name: each for place in HOLDERS for name, each in list(own.get(place, {}).items())}
+        return found | {name: each for name, each in list(own.items()) if name not in PRIVATE}
     return own if type(own) is dict else {}
 
 
-@functools.cache
-def _slots(kind: Any) -> list[tuple[str, Any]]:
-    """Return what reads the attributes of a class without a dictionary, by name."""
-    members = (each for base in kind.__mro__ for each in vars(base).items())
-    return [(name, each) for name, each in members if type(each) is MemberDescriptorType]
+def _slots(value: Any) -> dict[str, Any]:
+    """Return what the slots of ``value`` hold, by name."""
+    members = (each for base in type(value).__mro__ for each in vars(base).items())
+    return {name: _content(each, value) for name, each in members if type(each) is MemberDescriptorType}
 
 
 def parts(value: Any) -> Iterable[Any]:
@@ -134,7 +133,7 @@ def held(roots: Sequence[Any], parts: Callable[[Any], Iterable[Any]] = parts) ->
         short = kind in CONTAINERS and len(each) <= items
         if short:
             items -= len(each)
-            found += [(item, None) for item in (each.values() if kind is dict else each)]
+            found += [(item, None) for item in list(each.values() if kind is dict else each)]  # threads may change it
         found.append((each, _mark(each)))
         if most > 0 and id(each) not in seen:
             seen.add(id(each))
@@ -193,7 +192,7 @@ class Reading:
         own, kind = attributes(value), type(value)
         if self._looks_at_all or not own or issubclass(kind, (FunctionType, *CALLED)) or not self._is_bare(kind):
             return parts(value)
-        return (*(own[name] for name in own if name in self._names), *_items(value))
+        return (*(each for name, each in list(own.items()) if name in self._names), *_items(value))
 
     def _is_bare(self, kind: type) -> bool:
         """Return True if the user's own code alone looks at attributes of such objects."""

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -35,6 +35,8 @@ RECORD = 5_000
 STRENGTH = 0
 PROGRAM = None
 OPTIONS = SimpleNamespace(strength=0, steps=0)
+WEIGHTS, LATE = torch.zeros(1), list[int]()
+Slotted: Any = type("Slotted", (), {"__slots__": ["strength"]})
 LOGGER = logging.getLogger("of a script")
 
 
@@ -42,6 +44,7 @@ class Samples(Dataset[Any]):
     """``count`` samples that ``read`` reads."""
 
     strength = 0
+    own: ClassVar[dict[str, int]] = {"more": 0}
 
     def __init__(self, read: Callable[[int], Any], count: int = 8) -> None:
         self.read, self.count = read, count
@@ -51,6 +54,10 @@ class Samples(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.read(index)
+
+    @staticmethod
+    def more() -> int:
+        return Samples.own["more"]
 
 
 class Records(Samples):
@@ -192,6 +199,10 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a global": lambda _samples: globals().update(STRENGTH=1),
     "an object that a function reads": lambda _samples: vars(OPTIONS).update(strength=1),
     "a module": lambda _samples: vars(records).update(STRENGTH=1),
+    "a tensor in a global": lambda _samples: WEIGHTS.add_(1),
+    "a list that was empty": lambda _samples: LATE.append(1),
+    "a slot": lambda samples: samples.slotted.__setattr__("strength", 1),
+    "what a static method reads": lambda samples: samples.own.update(more=1),
     "a class": lambda _samples: type.__setattr__(Samples, "strength", 1),
 }
 
@@ -229,7 +240,7 @@ def shifted() -> tuple[Callable[[int], None], Callable[[], int]]:
 def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: str) -> None:
     def read(index: int) -> Any:
         more = len(samples.transform.steps) + samples.labels[index] + samples.by() + STRENGTH + samples.strength
-        more += samples.partial()
+        more += samples.partial() + WEIGHTS.sum() + len(LATE) + samples.slotted.strength + samples.more()
         return (index * samples.transform.strength + samples.rows[0] + more) * samples.scale
 
     def passes() -> list[Any]:
@@ -240,6 +251,9 @@ def test_what_the_script_changes_in_the_middle_of_a_pass_is_read(change: str) ->
         vars(samples).update({f"own_{number}": number for number in range(12)}, collate=collate)
         samples.scale, collate.scale, samples.labels = 1, 1, [0] * 40
         globals()["STRENGTH"] = Samples.strength = OPTIONS.strength = records.STRENGTH = 0
+        WEIGHTS.zero_(), LATE.clear(), samples.own.update(more=0)
+        samples.slotted = Slotted()
+        samples.slotted.strength = 0
         samples.partial = partial(strength, SimpleNamespace(strength=0))
         samples.shift, samples.by = shifted()
         found = []
