@@ -30,8 +30,9 @@ def root(script: Path) -> Path:
 
 
 def called(script: Path) -> str:
-    """Return the name of the project of ``script``: of its top folder."""
-    return safe_name(root(Path(os.path.realpath(script))).name)
+    """Return the name of the project of ``script``: of its top folder; empty if nothing marks that, or a user's name."""
+    top = marked_root(Path(os.path.realpath(script)).parent)
+    return "" if top is None or str(top) == os.path.realpath(os.path.expanduser("~")) else safe_name(top.name)
 
 
 def name_of(script: Path) -> str:
