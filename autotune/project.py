@@ -30,7 +30,7 @@ def root(script: Path) -> Path:
 
 
 def called(script: Path) -> str:
-    """Return the name of the project of ``script``: of its top folder; empty if nothing marks that, or a user's name."""
+    """Return the name of the project of ``script``: of its top folder; empty if nothing marks that, or it is a home."""
     top = marked_root(Path(os.path.realpath(script)).parent)
     return "" if top is None or str(top) == os.path.realpath(os.path.expanduser("~")) else safe_name(top.name)
 
