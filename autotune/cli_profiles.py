@@ -131,8 +131,7 @@ def match(
     if target.endswith((".yaml", ".yml")):
         found = registry.Lookup(registry.of_file(target, Here.on(machine)))
     else:
-        script = started_script(target, ()).path if target.endswith(".py") else None
-        names = project.names_of(script) if script else [target]
+        names, script = _named(target)
         found = registry.search(Here.on(machine, *names), script=script)
     best, notes = found.best, list(found.notes)
     if best is None:
@@ -216,6 +215,12 @@ def pull(
         raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
 
 
+def _named(target: str) -> tuple[tuple[str, ...], Path | None]:
+    """Return the names of the task that ``target`` is, and its script if it is one."""
+    script = started_script(target, ()).path if target.endswith(".py") else None
+    return (target,) if script is None else project.names_of(script), script
+
+
 def _best(target: str | None, source: str | None) -> Match:
     """Return the profile of ``target`` in the registry ``source`` that fits this machine best; print notes on it."""
     if target is None:
@@ -224,8 +229,7 @@ def _best(target: str | None, source: str | None) -> Match:
     missing = [f"{folder}: no such folder" for folder in places.missing_folders(roots)]
     if len(missing) == len(roots):
         raise UsageError("; ".join(missing))
-    names = project.names_of(started_script(target, ()).path) if target.endswith(".py") else (target,)
-    found = registry.search(Here.on(inventory.probe(), *names), roots)
+    found = registry.search(Here.on(inventory.probe(), *_named(target)[0]), roots)
     notes = [*missing, *found.notes]
     if found.best is None:
         raise NothingUsable("; ".join([found.reason, *notes]))

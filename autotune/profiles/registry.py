@@ -206,7 +206,8 @@ def search(here: Here, roots: Sequence[Place] | None = None, script: Path | None
     """
     looked = places.places(script) if roots is None else roots
     named = (*places.stated_places(script), *places.named_places()) if roots is None else ()
-    own = project.called(script) if script and here.names == project.names_of(script) else ""  # else the user names it
+    # a user who names another task means it
+    own = project.called(script) if named and script and here.names == project.names_of(script) else ""
     registries = [Registry(each, own if each in named else "") for each in looked]
     found = at_once(registries, lambda each: list(_candidates(each, here)))
     if not any(_settles(one, here) for one in found):

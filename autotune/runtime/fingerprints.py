@@ -27,7 +27,6 @@ NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_
 """In a parameter group; schedulers add the others."""
 MOST_WRAPPED = 9
 """Data sets that hold one another, such as `torch.utils.data.Subset`."""
-
 MOST_ITEMS, MOST_BYTES = 20_000, 2**30
 """Items and bytes that are read in all."""
 LONGEST = 2**20

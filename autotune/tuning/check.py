@@ -71,8 +71,8 @@ def check(
     own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {key}"
     same = profile.key == key and profile.target.name in project.names_of(target.path)
     if (not same or found.verdict == NONE) and not force:
-        why = f": {found.sentence}" if same else f" {own}, this is {here}"
-        raise UsageError(f"{path}: is for{why}; --force measures it all the same")
+        why = found.sentence if same else f"is for {own}, this is {here}"
+        raise UsageError(f"{path}: {why}; --force measures it all the same")
     name = profile.checked_level(level)
     if profile.levels[name].settings == profile.baseline:
         raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")

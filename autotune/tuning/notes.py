@@ -13,7 +13,7 @@ from autotune.stats.decide import Answer, Reason
 
 REASONS = {
     Reason.TOO_FEW_ROUNDS: "not proven within the budget",
-    Reason.NOISY: "trials vary by more than what was tried may gain; a longer --budget may prove it",
+    Reason.NOISY: "trials of the same settings differ by more than the gain; a longer --budget may prove it",
     Reason.NOT_REACHED: "not reached within the budget: a longer --budget tries it",
     Reason.INTERRUPTED: "interrupted before the proof",
 }

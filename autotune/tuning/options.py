@@ -81,8 +81,10 @@ class Options:
             decoding.build(tuple[str, ...], list(self.only), ("only",))
         except (TypeError, ValueError) as error:
             raise UsageError(str(error)) from None
-        for seconds in filter(None, (self.budget, self.train_seconds)):
-            check_budget(seconds)
+        if self.budget is not None:
+            check_budget(self.budget)
+        if self.train_seconds is not None and not self.train_seconds > 0:
+            raise UsageError(f"--train-time {self.train_seconds:g}s: must be a positive duration")
         if not (isinstance(self.seed, int) and 0 <= self.seed <= MOST_SEED):
             raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:

@@ -402,6 +402,7 @@ def locked() -> Dataset[Any]:
     return Opened(database)
 
 
+DRAWING = {"draws": numpy.random.default_rng(1), "__getitem__": lambda own, _index: own.draws.random()}
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "TorchScript of images": ("layout", lambda: torch.jit.script(nn.Conv2d(3, 4, 3)), "compiles its model itself"),
     "own compile": ("compile", compiled, "compiles its model itself"),
@@ -411,6 +412,7 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "socket": ("workers", lambda: DataLoader(Opened([{"server": socket.socket()}])), "holds an open socket"),
     "own random numbers": ("workers", lambda: DataLoader(Opened([random.Random(1)])), "random numbers of its own"),
     "own generator": ("workers", lambda: DataLoader(Opened(numpy.random.default_rng(1))), "random numbers of its own"),
+    "class's generator": ("workers", lambda: DataLoader(type("D", (Numbers,), DRAWING)()), "random numbers of its own"),
     "log": ("workers", lambda: DataLoader(Opened(open(os.devnull, "w"))), "a file that it may write to"),  # noqa: SIM115
     "lock": ("workers", lambda: DataLoader(locked()), "a lock on a file"),
     "persistent workers": (
