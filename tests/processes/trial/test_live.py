@@ -119,7 +119,7 @@ def test_a_setting_that_ends_the_training_costs_a_start_and_a_visit_ends_at_its_
     assert found.measure(own, 0.0, runner.deadline).measured
 
 
-ENDS = {"trains no longer": "if epoch == 40: break\nraise SystemExit", "exits": "if epoch == 40: os._exit(0)"}
+ENDS = {"trains no longer": "if epoch == 60: break\nraise SystemExit", "exits": "if epoch == 60: os._exit(0)"}
 
 
 @pytest.mark.parametrize("how", ENDS)
