@@ -94,7 +94,9 @@ def start(
 @app.command("help", hidden=True)
 def show_help(command: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Show this help, or that of a command: what -h does."""
-    typer.main.get_command(app)(args=[*(command or ()), "--help"], prog_name="autotune")
+    words = command or []
+    own = words[: 2 if words[:1] == ["profiles"] else 1]
+    typer.main.get_command(app)(args=[*own, "--help"], prog_name="autotune")
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)

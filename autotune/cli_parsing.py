@@ -45,7 +45,7 @@ TargetArgument = Annotated[
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
 JsonOption = Annotated[bool, typer.Option("--json", callback=_remember, help="One JSON object on stdout.")]
-ProfileArgument = Annotated[str, typer.Argument(help="A profile (.yaml), or its URL.")]
+ProfileArgument = Annotated[str, typer.Argument(help="A profile (.yaml), its URL, or the script that it is for.")]
 LevelOption = Annotated[str | None, typer.Option(help=f"One of {', '.join(LEVELS)}; by default the recommended one.")]
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 

@@ -27,14 +27,15 @@ def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print a profile for people."""
     from autotune.report import profile as words
 
-    found = registry.read(profile)
+    found = registry.read(_named_file(profile))
     answer(words.show(found), file.to_data(found), as_json=as_json)
 
 
 def validate(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Check a profile against the schema."""
-    found = registry.read(profile)
-    data = {"path": str(profile), "schema": found.schema, "key": found.key, "target": found.target.name}
+    path = _named_file(profile)
+    found = registry.read(path)
+    data = {"path": path, "schema": found.schema, "key": found.key, "target": found.target.name}
     answer("{path}: valid {schema} for {key}, target {target}".format(**data), data, as_json=as_json)
 
 
@@ -42,7 +43,7 @@ def diff(left: ProfileArgument, right: ProfileArgument, as_json: JsonOption = Fa
     """Compare two profiles knob by knob."""
     from autotune.report import profile as words
 
-    one, other = registry.read(left), registry.read(right)
+    one, other = (registry.read(_named_file(each)) for each in (left, right))
     text = words.diff(one, other, (Path(left).name, Path(right).name))
     answer(text, words.differences(one, other), as_json=as_json)
 
@@ -55,14 +56,26 @@ def export(
     """Print what to paste into other launchers and trainers."""
     from autotune.export import exported
 
-    print(exported(profile, level, to))
+    print(exported(_named_file(profile), level, to))
 
 
 def report(
     profile: ProfileArgument, out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html")
 ) -> None:
     """Write one HTML file that shows a tuning run; it opens offline."""
-    print(write_report(registry.read(profile), Path(profile), out))
+    path = _named_file(profile)
+    print(write_report(registry.read(path), Path(path), out))
+
+
+def _named_file(named: str) -> str:
+    """Return the profile that ``named`` is; of a script or task file the one that fits it best here."""
+    if Path(named).suffix != ".py":
+        return str(named)
+    names, script = _named(named)
+    found = registry.search(Here.on(inventory.probe(quick=True), *names), script=script)
+    if found.best is None:
+        raise NothingUsable("; ".join([f"{found.reason} {named}", *found.notes]))
+    return str(registry.local(found.best))
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
@@ -153,9 +166,13 @@ def push(
     force: Annotated[bool, typer.Option("--force", help="Also one that was measured on a busy machine.")] = False,
 ) -> None:
     """Copy a profile into a registry that others read."""
-    found = registry.read(profile)
-    _check_shareable(found, profile, force=force)
+    path = _named_file(profile)
+    found = registry.read(path)
+    _check_shareable(found, path, force=force)
     there = registry.Registry(_registries(to, "--to")[0])
+    there.check_writable()
+    if gone := places.missing_folders([] if there.url else [Path(there.shown)]):
+        say(f"{gone[0]}: there is no such folder yet: it is made")
     own = places.file_names(found.target.name)[0]
     name, text = f"{found.key}/{own}", file.dump(found, own)
     where = there.source(name)

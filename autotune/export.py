@@ -58,7 +58,7 @@ def exported(path: Path | str, level: str | None, to: str) -> str:
         *notes,
         *filter(None, [profile.unproven(name), batch_note(profile, profile.levels[name])]),
     ]
-    return text(to, plan_of(settings, profile.target.where, inventory), head)
+    return text(to, plan_of(settings, profile.target.where, inventory), head, profile.baseline)
 
 
 def plan_of(settings: Settings, device: Device, inventory: Inventory) -> Plan:
@@ -79,26 +79,30 @@ def plan_of(settings: Settings, device: Device, inventory: Inventory) -> Plan:
     )
 
 
-def text(to: str, plan: Plan, head: Iterable[str]) -> str:
+def text(to: str, plan: Plan, head: Iterable[str], own: Settings | None = None) -> str:
     """Return what to paste for the target ``to``, after the lines ``head`` as comments. Every knob is expressed, or
-    named with the reason."""
+    named with the reason; what the user's ``own`` settings have already is only named."""
     what, write = TARGETS[to]
     lines, knobs = write(plan)
     moved = [knob for knob in KNOBS if not _idle(knob, plan.settings)]
-    notes = {knob.name: knob.plain(plan) for knob in moved if knob.name not in knobs} | dict(plan.missing)
+    unsaid = {knob.name: knob.plain(plan) for knob in moved if knob.name not in knobs}
+    changed = unsaid if own is None else plan.settings.difference(own)
+    notes = {name: words for name, words in unsaid.items() if name in changed} | dict(plan.missing)
+    kept = [f"{name}={getattr(plan.settings, name)}" for name in unsaid if name not in notes]
     if plan.torchrun_backend != plan.settings.backend:
         notes["backend"] = (
             f"torchrun starts {plan.torchrun_backend}, whose rate was not measured here;"
             f" autotune run starts {plan.settings.backend} as measured"
         )
     by_hand = [f"#   {name}={getattr(plan.settings, name)}: {notes[name]}" for name in BY_NAME if name in notes]
-    written = "\n".join((*lines, *by_hand))
+    written = "\n".join((*lines, *by_hand, *kept))
     idle = [knob.name for knob in KNOBS if knob not in moved and f"{knob.name}=" not in written]
     return "\n".join(
         [
             *(f"# {words}" for words in head),
             *lines,
             *([f"# Not in {what}, so by hand:", *by_hand] if by_hand else []),
+            *([f"# As in your own settings: {', '.join(kept)}"] if kept else []),
             *([f"# As PyTorch does by itself: {', '.join(idle)}"] if idle else []),
         ]
     )

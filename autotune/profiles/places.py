@@ -135,6 +135,8 @@ def checked_place(path: Path, kind: str = "profile") -> Path:
     """Return ``path``: a run finds out before it begins that it cannot write its file. Nothing is made yet.
     Raise `UsageError` if it cannot, or if the first `START` bytes there have no mark of a ``kind`` of ours."""
     try:
+        if str(path) == "-":
+            raise UsageError(f"-: name a file; a {kind} is not printed")
         if path.is_dir():
             raise UsageError(f"{path}: is a folder. Name the {kind}'s file in it")
         if re.match(r"\w+:/", str(path)):

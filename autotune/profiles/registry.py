@@ -74,10 +74,14 @@ class Registry:
         except OSError as error:
             raise ProfileError(f"{self.source(name)}: cannot be read ({places.reason_of(error)})") from error
 
-    def write(self, name: str, text: str) -> None:
-        """Write the file ``name``. A file in a folder is replaced in one step."""
+    def check_writable(self) -> None:
+        """Raise `ProfileError` if no file that is written there is found by others."""
         if protocol(self.url) in READ_ONLY:
             raise ProfileError(f"{self.shown}: files can only be read there. Name the folder or bucket behind it: --to")
+
+    def write(self, name: str, text: str) -> None:
+        """Write the file ``name``. A file in a folder is replaced in one step."""
+        self.check_writable()
         if not self.url:
             places.write_whole(self._root / name, text)
         else:

@@ -176,7 +176,7 @@ def _accepts(function: ast.FunctionDef, count: int) -> bool:
 def _not_a_task(path: Path) -> str:
     lines = "\n\n".join(REQUIRED.values())
     return (
-        f"{path}: neither a training script, for nothing happens in it, nor a task file, for it defines none of"
+        f"{path}: neither a training script, for it only imports and defines, nor a task file, for it defines none of"
         f" {_listed(list(REQUIRED))}.\n"
         f"A task file needs these three functions (`autotune init` writes a commented file):\n\n{lines}\n"
     )
@@ -327,9 +327,13 @@ def _may_train(node: ast.stmt, calls: tuple[type[ast.stmt], ...]) -> bool:
 
 def _module_file(name: str) -> Path:
     """Return the file of module ``name``, found without importing anything. Raise `UsageError` if there is none."""
+    if "/" in name or name.endswith(".py"):
+        raise UsageError(f"-m {name}: is no module's name, such as package.train. Leave out -m to start a file")
     parts = name.split(".")
     for folder in (Path.cwd(), *map(Path, filter(None, sys.path))):
         for candidate in (folder.joinpath(*parts, "__main__.py"), folder.joinpath(*parts).with_suffix(".py")):
             if candidate.is_file():
                 return candidate.resolve()
+        if folder.joinpath(*parts, "__init__.py").is_file():
+            raise UsageError(f"-m {name}: is a package without a __main__.py. Name the module in it")
     raise UsageError(f"-m {name}: no such module below {Path.cwd()} or on the module path")

@@ -39,7 +39,7 @@ def of_own_settings(outcome: Outcome) -> Completed:
     if isinstance(outcome, OutOfMemory):
         advice = "Take fewer loader workers or a smaller batch, or allow more memory"
         raise NothingUsable(f"your own settings do not fit: {outcome.reason}. {advice}\n{outcome.detail}".strip())
-    raise UserCodeError(f"the task failed under your own settings: {outcome.reason}", outcome.detail)
+    raise UserCodeError(f"the trial of your own settings failed: {outcome.reason}", outcome.detail)
 
 
 def compile_once(

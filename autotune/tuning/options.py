@@ -76,7 +76,9 @@ class Options:
         kinds = get_type_hints(Options)
         try:
             for name in ("name", "level", "budget", "seed", "resume", "train_seconds", "max_memory", "max_gpu_memory"):
-                decoding.build(kinds[name], getattr(self, name), (name,))
+                given = getattr(self, name)
+                plain = given.item() if hasattr(given, "item") else given  # a NumPy number
+                object.__setattr__(self, name, decoding.build(kinds[name], plain, (name,)))
             decoding.build(dict[str, Any], self.fix or {}, ("fix",))
             decoding.build(tuple[str, ...], list(self.only), ("only",))
         except (TypeError, ValueError) as error:

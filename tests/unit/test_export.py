@@ -87,6 +87,12 @@ def test_an_allocator_that_is_missing_is_named() -> None:
         assert "#   allocator=jemalloc: jemalloc is not installed here" in text(target, plan, ())
 
 
+def test_own_values_need_no_line_by_hand() -> None:
+    found = text("env", ONE, (), ONE.settings.but(num_workers=5))
+    assert "by hand:\n#   num_workers=" in found
+    assert f"As in your own settings: interop_threads={ONE.settings.interop_threads}, batch_size=" in found
+
+
 @pytest.mark.parametrize(("name", "close"), [("lightnin", "lightning"), ("Env", "env"), ("horovod", None)])
 def test_unknown_targets_are_refused(name: str, close: str | None) -> None:
     with pytest.raises(UsageError) as caught:

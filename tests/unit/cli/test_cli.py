@@ -22,7 +22,7 @@ from tests.unit.cli.conftest import Say
     [
         (["tune", "nowhere.py"], "nowhere.py: no such file"),
         (["tune", "."], "not a file"),
-        (["tune", "empty.py"], "empty.py: neither a training script, for nothing happens in it, nor a task file"),
+        (["tune", "empty.py"], "empty.py: neither a training script, for it only imports and defines, nor a task file"),
         (["tune", "whole.py", "--", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
         (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
@@ -50,7 +50,11 @@ from tests.unit.cli.conftest import Say
         (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
         (["init", "whole.py"], "whole.py exists already; name another file"),
         (["init", "no/such/folder.py"], "cannot be written: No such file"),
-        (["validate", "empty.py"], "is a script, not a profile"),
+        (["run", "-m", "a/b.py"], "-m a/b.py: is no module's name, such as package.train"),
+        (["run", "-m", "pack"], "-m pack: is a package without a __main__.py. Name the module in it"),
+        (["tune", "whole.py/"], "whole.py/: ends with /. Name the script's file"),
+        (["run", "https://example.org/train.py"], "https://example.org/train.py: is a URL. Name the script's file"),
+        (["tune", "whole.py", "--report", "-"], "-: name a file; a report is not printed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -62,6 +66,8 @@ def test_mistakes_exit_2_and_quote_what_was_written(say, elsewhere, arguments, w
     (elsewhere / "link.yaml").symlink_to("whole.py")
     (elsewhere / "folder").mkdir()
     (elsewhere / "own.ipynb").touch()
+    (elsewhere / "pack").mkdir()
+    (elsewhere / "pack" / "__init__.py").touch()
     said = say(*arguments)
     assert said.code == 2
     assert words in " ".join(said.err.split())
@@ -145,6 +151,7 @@ def test_help_is_what_h_shows(say: Say, words: tuple[str, ...]) -> None:
     asked, usual = say("help", *words), say(*words, "-h")
     assert (asked.code, asked.err) == (0, "")
     assert asked.out.partition("─ Options")[2] == usual.out.partition("─ Options")[2] != ""
+    assert not words or say("help", *words, "run").out == asked.out
 
 
 def test_a_script_may_have_an_option_json_of_its_own(say: Say, elsewhere: Path) -> None:

@@ -22,10 +22,13 @@ from tests.unit.cli.conftest import Say, set_machine
 def test_answers_as_objects(say: Say, saved: Path, foreign: Path, machine: Inventory) -> None:
     kind = machine_type(machine)
     place = profiles.write(Path("profiles") / kind.key / "resnet.yaml", profile(kind))
+    Path("resnet.py").touch()
     own = {"source": str(place), "target": "resnet", "key": kind.key}
     expected: dict[tuple[object, ...], dict[str, object]] = {
         ("show", saved): {"schema": "autotune.profile", "recommended": "amp"},
         ("validate", saved): {"path": str(saved), "schema": "autotune.profile", "key": kind.key, "target": "resnet"},
+        ("validate", "resnet.py"): {"path": str(place)},
+        ("validate", "other.py"): {"exit_code": 2},
         ("diff", saved, foreign): {"machine.key": [kind.key, MACHINE.key]},
         ("profiles", "match", "resnet"): {"source": str(place), "verdict": "exact", "notes": []},
         ("profiles", "match", "x"): {"source": None, "verdict": "none"},

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotune.errors import UsageError
@@ -77,6 +78,11 @@ def test_the_step_and_the_training_ahead_decide(outcome, wishes, expected) -> No
 def test_what_cannot_work_is_refused_at_once(option: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Options(**option)
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    own = Options(budget=np.float32(30.0), seed=np.int64(3))  # type: ignore[arg-type]
+    assert (own.budget, type(own.budget), type(own.seed)) == (30.0, float, int)
 
 
 @pytest.mark.parametrize("option", [{"max_gpu_memory": 2**30}, {"only": ("compile",)}, {"fix": {"pin_memory": True}}])
