@@ -56,7 +56,7 @@ def export(
     """Print what to paste into other launchers and trainers."""
     from autotune.export import exported
 
-    print(exported(_named_file(profile), level, to))
+    answer(exported(_named_file(profile), level, to))
 
 
 def report(
@@ -64,7 +64,7 @@ def report(
 ) -> None:
     """Write one HTML file that shows a tuning run; it opens offline."""
     path = _named_file(profile)
-    print(write_report(registry.read(path), Path(path), out))
+    answer(write_report(registry.read(path), Path(path), out))
 
 
 def _named_file(named: str) -> str:
@@ -178,12 +178,12 @@ def push(
     where = there.source(name)
     before = there.read(name)
     if before == text.encode():
-        print(f"{where}: is there already")
+        answer(f"{where}: is there already")
         return
     if before is not None and not replace:
         raise UsageError(f"{where}: another is there. Compare them (autotune diff), or give --replace")
     there.write(name, text)
-    print(where)
+    answer(where)
 
 
 def _check_shareable(profile: Profile, path: str, *, force: bool) -> None:
@@ -227,7 +227,7 @@ def pull(
     if not yes:
         confirm(f"Write {path}?")
     try:
-        print(file.write(path, found))
+        answer(str(file.write(path, found)))
     except ProfileError as error:
         raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
 

@@ -99,7 +99,7 @@ def text(to: str, plan: Plan, head: Iterable[str], own: Settings | None = None) 
     idle = [knob.name for knob in KNOBS if knob not in moved and f"{knob.name}=" not in written]
     return "\n".join(
         [
-            *(f"# {words}" for words in head),
+            *(f"# {' '.join(words.split())}" for words in head),
             *lines,
             *([f"# Not in {what}, so by hand:", *by_hand] if by_hand else []),
             *([f"# As in your own settings: {', '.join(kept)}"] if kept else []),

@@ -101,9 +101,7 @@ def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
     if first != written and not os.path.exists(written) and (is_launcher(first) or os.path.isfile(first)):
         raise UsageError(f"{written!r} is one word, and no file: give the line without quotes around it")
     if "://" in written or (written.endswith("/") and os.path.isfile(written[:-1])):
-        raise UsageError(
-            f"{written}: {'is a URL. Name' if '://' in written else 'ends with /. Name'} the script's file"
-        )
+        raise UsageError(f"{written}: {'ends with /' if written.endswith('/') else 'is a URL'}. Name the script's file")
     variables, rest = ({}, words) if module else _without_prefix(words)
     os.environ.update(variables)  # as a shell does: all that is started has them
     folder = os.path.dirname(rest[0]) if rest and PYTHON.fullmatch(os.path.basename(rest[0])) else ""
