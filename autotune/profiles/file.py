@@ -99,7 +99,7 @@ def _check_schema(data: Any) -> None:
     if "schema" not in data:
         raise Problem("has no key 'schema', so it is no profile")
     if data["schema"] != SCHEMA:
-        raise Problem(f"schema: {quote(data['schema'])} is not {SCHEMA}: another version of torch-autotune wrote it, or another program")
+        raise Problem(f"schema: {quote(data['schema'])} is not {SCHEMA}: another version or program wrote it")
 
 
 def dump(profile: Profile, name: str = "PROFILE") -> str:
