@@ -102,6 +102,8 @@ class LevelResult:
     """Most bytes of the host's memory that a trial of ``settings`` held; left out if it was not measured."""
     gpu_memory: Annotated[Count, OMITTED] = 0
     """The same of each GPU."""
+    start_seconds: Annotated[Rate, OMITTED] = 0.0
+    """What the first step takes longer than with the user's own settings: workers start, a model is compiled."""
 
     def problem(self) -> str | None:
         """Return why this cannot have been measured; None if it may be true."""
@@ -269,14 +271,14 @@ class Profile:
 
     def saved_seconds(self, level: str) -> float | None:
         """Return what the whole run saves at ``level``, by its measured speedup; None if its length is not known."""
-        run = self.evidence.run
-        before, after = (run.seconds(), run.seconds(self.levels[level].speedup.value)) if run else (None, None)
+        run, own = self.evidence.run, self.levels[level]
+        before, after = (run.seconds(), run.seconds(own.speedup.value, own.start_seconds)) if run else (None, None)
         return before - after if before is not None and after is not None else None
 
     def saves_time(self, level: str) -> bool:
         """Return False if people would not feel what the whole run saves, or each step if its length is not known."""
         own, run, saved = self.levels[level], self.evidence.run, self.saved_seconds(level)
-        gain = (run.speedup(own.speedup.value) if run else None) or own.speedup.value
+        gain = (run.speedup(own.speedup.value, own.start_seconds) if run else None) or own.speedup.value
         felt = (saved is None or saved >= FELT_SECONDS) and gain * (1 - FELT_SHARE) >= 1
         return felt or own.settings == self.baseline
 

@@ -18,7 +18,7 @@ from autotune.knobs.level import LEVELS
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.probes.cpu_time import QUIET, Load
 from autotune.probes.facts import Inventory
-from autotune.profiles.format import Advice, LevelResult, Profile
+from autotune.profiles.format import FELT_SECONDS, Advice, LevelResult, Profile
 from autotune.report import formatting
 from autotune.report.formatting import WIDTH, section
 from autotune.tuning.notes import load_note
@@ -70,12 +70,12 @@ def to_apply(profile: Profile) -> bool:
 
 def whole_run(profile: Profile) -> str:
     """Return what the recommended level brings the whole run, in words; empty if that is not known."""
-    run, step = profile.evidence.run, profile.level().speedup.value
+    run, step, later = profile.evidence.run, profile.level().speedup.value, profile.level().start_seconds
     is_applied = to_apply(profile) and not profile.unproven(profile.default_level)
-    gain = run.speedup(step) if run is not None and is_applied else None
+    gain = run.speedup(step, later) if run is not None and is_applied else None
     if run is None or gain is None:
         return ""
-    share, before, after = run.other_share or 0.0, run.seconds(), run.seconds(step)
+    share, before, after = run.other_share or 0.0, run.seconds(), run.seconds(step, later)
     if before is None or after is None or run.steps is None:
         return f"about {formatting.times(gain)} from epoch to epoch: {share:.0%} of it is evaluation and the like"
     steps = run.steps * run.step_seconds
@@ -84,6 +84,12 @@ def whole_run(profile: Profile) -> str:
         rest += f", {formatting.duration(before - run.start_seconds - steps)} evaluation and the like"
     found = f"about {formatting.times(gain)}: {formatting.duration(before)} -> {formatting.duration(after)} ({rest})"
     return found if steps >= before / 2 else f"most of it is not training; {found}"
+
+
+def start(profile: Profile) -> str:
+    """Return how much later training begins at the recommended level, in words; empty if nobody would feel it."""
+    later = profile.level().start_seconds
+    return f"the first step is made {later:.1f} s later than with your settings" if later >= FELT_SECONDS else ""
 
 
 def memory(profile: Profile) -> str:
@@ -178,6 +184,7 @@ def view(
         "",
         *_levels(profile, most),
         *section("Whole run", [whole_run(profile)]),
+        *section("Start", [start(profile)]),
         *section("Memory", [memory(profile)]),
         *knobs,
         *(["", *textwrap.wrap(f"Level {highest}: {note}", WIDTH)] if note else []),

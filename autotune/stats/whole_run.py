@@ -34,13 +34,13 @@ class WholeRun:
     steps: Count | None = None
     mmap_threshold: Count = GLIBC_RAISES_TO
 
-    def seconds(self, speedup: float = 1.0) -> float | None:
-        """Return how long the run takes if each step is ``speedup`` times as fast, under `autotune run`; as the user
-        starts it if ``speedup`` is 1. None if its length is not known."""
+    def seconds(self, speedup: float = 1.0, later: float = 0.0) -> float | None:
+        """Return how long the run takes if each step is ``speedup`` times as fast, under `autotune run`, and the first
+        one so many seconds ``later``; as the user starts it if ``speedup`` is 1. None if its length is not known."""
         if self.steps is None:
             return None
         training, share = self.steps * self.step_seconds, self.other_share or 0.0
-        start = self.start_seconds + (ADDED_SECONDS if speedup != 1 else 0.0)
+        start = self.start_seconds + (ADDED_SECONDS + later if speedup != 1 else 0.0)
         return start + training / speedup + training * share / (1 - share)
 
     def of(self, seconds: float) -> "WholeRun":
@@ -48,13 +48,13 @@ class WholeRun:
         training = max(0.0, seconds - self.start_seconds) * (1 - (self.other_share or 0.0))
         return replace(self, steps=max(1, round(training / self.step_seconds)))
 
-    def speedup(self, of_a_step: float) -> float | None:
-        """Return how many times as fast the run is, or an epoch if the run's length is not known.
+    def speedup(self, of_a_step: float, later: float = 0.0) -> float | None:
+        """Return how many times as fast the run of `seconds` is, or an epoch if the run's length is not known.
 
         Returns:
             None if neither is known.
         """
-        before, after = self.seconds(), self.seconds(of_a_step)
+        before, after = self.seconds(), self.seconds(of_a_step, later)
         if before and after:
             return before / after
         if self.other_share is None:

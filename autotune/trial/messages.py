@@ -151,7 +151,7 @@ class RankEvidence:
 
 
 class TaskContractError(TypeError):
-    """In a trial: the task file's functions do not keep the contract. Its text needs no traceback."""
+    """In a trial: what the user's code does not allow. Its text needs no traceback."""
 
 
 class ScriptOver(Exception):

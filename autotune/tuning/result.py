@@ -135,19 +135,32 @@ def profile_of(
         recommended=_recommended(state.baseline, answers, recommended or _highest(answers, may_change_batch)),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
-        levels={
-            level: _level_result(level, answer, context, memory_of(state.history, answer.settings))
-            for level, answer in answers.items()
-        },
+        levels={level: _level_result(level, answer, context, state) for level, answer in answers.items()},
         evidence=replace(evidence, warnings=warnings),
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
     )
 
 
-def _level_result(level: str, answer: Answer, context: Context, used: MemoryUse) -> LevelResult:
-    note, rate = notes.level_note(level, answer), answer.rate / context.worth(answer.settings)
-    memory = used.host(answer.settings.processes), used.gpu
-    return LevelResult(answer.settings, rate, answer.speedup, answer.proven, note, answer.verdict.value, *memory)
+def _level_result(level: str, answer: Answer, context: Context, state: RunState) -> LevelResult:
+    used, settings = memory_of(state.history, answer.settings), answer.settings
+    own, first = _first_step(state.history, state.baseline), _first_step(state.history, settings)
+    return LevelResult(
+        settings,
+        answer.rate / context.worth(settings),
+        answer.speedup,
+        answer.proven,
+        notes.level_note(level, answer),
+        answer.verdict.value,
+        used.host(settings.processes),
+        used.gpu,
+        round(max(0.0, first - own), 2) if own and first else 0.0,
+    )
+
+
+def _first_step(history: Iterable[Trial], settings: Settings) -> float:
+    """Return the seconds of the first step in the quickest trial of ``settings``; 0 if none was measured."""
+    trials = (trial.measurement for trial in history if trial.settings == settings)
+    return min((each.first_step_seconds for each in trials if each), default=0.0)
 
 
 def memory_of(history: Iterable[Trial], settings: Settings) -> MemoryUse:

@@ -235,7 +235,8 @@ def whole_profile() -> dict[str, Any]:
     evidence = replace(made.evidence, load="others took 1.0 of 2 CPUs", busy=True, noise_scale=2.0)
     evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     evidence = replace(evidence, advice=(Advice("threads", 1, "OMP_NUM_THREADS=8", made.level().speedup),))
-    levels = {name: replace(result, verdict="gain", memory=1, gpu_memory=1) for name, result in made.levels.items()}
+    more = {"verdict": "gain", "memory": 1, "gpu_memory": 1, "start_seconds": 1.0}
+    levels = {name: replace(result, **more) for name, result in made.levels.items()}
     written = Written("0.1.0", "2026-11-22")
     data: dict[str, Any] = as_data(replace(made, target=target, levels=levels, evidence=evidence, written=written))
     return data

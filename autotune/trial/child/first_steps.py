@@ -126,12 +126,12 @@ class Recorder:
         self,
         optimizers: Callable[[], list[Optimizer]],
         buffers: Callable[[], Iterable[Tensor]],
-        loader: Callable[[], Any],
+        loaders: Callable[[], list[Any]],
     ) -> None:
         self.found = Recording()
-        self._optimizers, self._buffers, self._loader = optimizers, buffers, loader
+        self._optimizers, self._buffers, self._loaders = optimizers, buffers, loaders
         self._before: dict[int, Tensor] = {}
-        self._first: tuple[Any, Any, str] | None = None
+        self._first: dict[int, tuple[Any, Any, str]] = {}
         self._stack = contextlib.ExitStack()
         self._looks = LOOKS
         self._kept: list[tuple[set[int], Any]] = []
@@ -151,7 +151,7 @@ class Recorder:
         self.found.batches.append(walk.digest)
         self.found.random = _random_states()
         if len(self.found.batches) <= LOOKS:
-            self.found.order.append(_order(self._loader()))
+            self.found.order += map(_order, self._loaders())
             self.found.shares |= any(walk.places & places for places, _batch in self._kept)
             self._kept.append((walk.places, batch))  # its memory is not given to the next
         self.found.objects = self.found.objects or walk.objects
@@ -173,8 +173,7 @@ class Recorder:
             finally:
                 self.found.draws |= random_state.read() != begun
                 random_state.write(state)
-            if self._first is None:
-                self._first = fetcher, indices, digest(samples)
+            self._first.setdefault(id(fetcher.dataset), (fetcher, indices, digest(samples)))
             return samples
 
         return fetch
@@ -227,22 +226,23 @@ class Recorder:
         known = [p for p in parameters if id(p) in self._before][:MOST_TENSORS]
         found.values = [(self._before[id(p)], _some(p)) for p in known]
         found.random = found.random or _random_states()
-        loader = self._loader()
-        found.order.append(_order(loader))
-        self._read_again(loader)
+        for loader in self._loaders():
+            found.order.append(_order(loader))
+            self._read_again(loader)
         return found
 
     def _read_again(self, loader: Any) -> None:
         """Find out what reading has changed, and will change."""
         found, dataset = self.found, getattr(loader, "dataset", None)
-        if self._first is not None:
-            fetcher, indices, before = self._first
-            found.rereads = digest(fetcher.fetch(indices)) == before
+        first = self._first.get(id(dataset))
+        if first is not None:
+            fetcher, indices, before = first
+            found.rereads &= digest(fetcher.fetch(indices)) == before
         held = digest(dataset, MOST_BYTES)  # larger arrays are compared by reading again
-        found.dataset = digest([held, *_to_close(dataset)])
+        found.dataset += digest([held, *_to_close(dataset)])
         if isinstance(dataset, IterableDataset):
             with contextlib.suppress(Exception):  # it can be iterated once only
-                found.again = digest(next(iter(loader)))
+                found.again += digest(next(iter(loader)))
                 until = time.monotonic() + END_SECONDS
                 for _batch in itertools.takewhile(lambda _: time.monotonic() < until, loader):
                     pass
@@ -250,8 +250,8 @@ class Recorder:
             return
         if not getattr(loader, "persistent_workers", True):  # these begin the loop's own pass anew
             with contextlib.suppress(Exception):
-                found.again = digest(next(iter(loader)))
-        last = None if self._first is None else _instead(indices, (length(dataset) or 0) - 1)
+                found.again += digest(next(iter(loader)))
+        last = None if first is None else _instead(indices, (length(dataset) or 0) - 1)
         if last not in (None, -1, [-1]):
             fetcher.fetch(last)
             found.rereads &= digest(dataset, MOST_BYTES) == held

@@ -114,6 +114,7 @@ class MeasuredLoop:
         other: seconds of other work so far, such as an evaluation between epochs. They are no part of any step.
         batch: the only one, if the loader is left out.
         loader: prepared; None if it is not known.
+        beside: the latest of each kind that is read inside a pass over it, by fingerprint.
         over: True if no further step will come.
         reads_elsewhere: batches are read ahead in another thread than the one that trains.
         starved: training waits for its loader.
@@ -136,6 +137,7 @@ class MeasuredLoop:
         self.losses: list[Tensor] = []
         self.finite = True
         self.waited = 0.0
+        self.beside: dict[str, Any] = {}
         self.batches = 0
         self.step_items = 0.0
         self.other = 0.0
@@ -193,21 +195,30 @@ class MeasuredLoop:
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
         """Return the next batch that ``read`` gives; always the first if the trial leaves out the loader."""
-        asked = time.perf_counter()
         first = None if self.batches else (time.process_time(), time.thread_time())
         if self.spec.without is not Without.LOADER:
-            batch = read()
-            if self.on_batch is not None:
-                self.on_batch(batch)
+            batch = self.waits_for(read)
         else:
             if self.batch is None:
                 self.batch = read()
             batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
-        if first is None:
-            self.waited += time.perf_counter() - asked
-        else:  # it also starts the workers; from the first step on PyTorch's threads spin while they wait
+        if first is not None:  # later PyTorch's threads spin while they wait, and no worker is started any more
             self._load_threads = (time.process_time() - first[0]) / max(1e-6, time.thread_time() - first[1])
+            self.waited = 0.0
         self.batches += 1
+        return batch
+
+    def loaders(self) -> list[Any]:
+        """Return the loaders that are read, the training loader first."""
+        return [self.loader, *self.beside.values()]
+
+    def waits_for(self, read: Callable[[], Any]) -> Any:
+        """Return the batch that ``read`` gives. What that takes counts as waiting."""
+        asked = time.perf_counter()
+        batch = read()
+        self.waited += time.perf_counter() - asked
+        if self.on_batch is not None:
+            self.on_batch(batch)
         return batch
 
     def load_threads(self) -> float:

@@ -168,6 +168,8 @@ class ProbeRun(Listener):
         before = self._pass() if self._pass is not None else None
         inside = before is not None and not before.over
         if not is_training(self.hooks) or inside or os.getpid() != self._process:
+            if inside and is_training(self.hooks):
+                self.seen.reads_beside(loader)
             return begin()
         trains_on = self.seen.loader
         if trains_on is not None and (self._steps or self._backwards) and reads_like(loader, trains_on):
@@ -295,6 +297,8 @@ class ProbeRun(Listener):
             return
         self.seen.models = self.seen.models or models_trained_by(self.hooks.optimizers)
         skip = 0 if self.seen.loader is None else self._loaders - 1
+        if self.no_fork_reason is not None:  # a running training reads only the one loader anew
+            self.seen.reads = self.seen.reads[:1]
         facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
         facts = dataclasses.replace(facts, no_fork_reason=self.no_fork_reason)
         waiting = self._kept if self._verdict is None else self._verdict

@@ -30,6 +30,8 @@ BY_SCRIPT, BY_USER = "the script sets its threads itself", "OMP_NUM_THREADS in y
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 """What a script's training steps are counted by: the first of them that it has."""
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
+LOADER_OPTIONS = ("num_workers", "prefetch_factor", "multiprocessing_context", "pin_memory", "persistent_workers")
+SEVERAL_LOADERS = "the script reads several loaders in a step"
 INSTEAD = "; tuned.prepare() or a task file lets several processes be tried"
 MODEL_FREE = "the script calls no module that an optimizer trains"
 GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
@@ -44,7 +46,8 @@ class Seen:
         hooks: know its optimizers, whether it compiles by itself, and the threads that it sets.
         known_by: what its training steps are counted by.
         loader: the one that it trains on.
-        reads: fingerprint of the loader before it was read: a data set may open its file when it is.
+        reads: fingerprints, of the loader before it was read (a data set may open its file when it is), then of those
+            that are read inside a pass over it.
         batch: the first of that.
         models: that it has called in training.
         autocasts: whether it autocasts by itself.
@@ -53,7 +56,7 @@ class Seen:
     hooks: Hooks
     known_by: str = BATCHES
     loader: DataLoader[Any] | None = None
-    reads: str = ""
+    reads: tuple[str, ...] = ()
     batch: Any = None
     models: list[nn.Module] = field(default_factory=list)
     autocasts: bool = False
@@ -61,8 +64,14 @@ class Seen:
     def begin(self, loader: DataLoader[Any] | None = None, known_by: str = BATCHES) -> None:
         """Forget what came before a place where training may begin: on ``loader``, if there is one."""
         self.loader, self.known_by, self.batch = loader, known_by, None
-        self.reads = "" if loader is None else fingerprints.of_loader(loader)
+        self.reads = () if loader is None else (fingerprints.of_loader(loader),)
         self.models, self.autocasts = [], False
+
+    def reads_beside(self, loader: DataLoader[Any]) -> None:
+        """Note another loader that is read inside a pass: the same settings are tried in both, if it has the same."""
+        own = [[getattr(each, name, None) for name in LOADER_OPTIONS] for each in (loader, self.loader)]
+        if own[0] == own[1] and loaders.why_left_alone(loader) is None:
+            self.reads = tuple(dict.fromkeys((*self.reads, fingerprints.of_loader(loader))))
 
 
 def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
@@ -90,6 +99,8 @@ def why_not_several(seen: Seen, device: str) -> str | None:
         return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
     if isinstance(loader.dataset, IterableDataset) or loaders.length(loader.dataset) is None:
         return "nothing shows how many samples of a stream each process would take" + INSTEAD
+    if len(seen.reads) > 1:
+        return SEVERAL_LOADERS + INSTEAD
     if not counts_samples(seen):
         return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD
     if (loaders.stated_batch(loader) or 1) % 2:
@@ -185,6 +196,8 @@ def _left_out(seen: Seen, device: str) -> Sequence[LeftOut]:
         why = "the script compiles its model itself" if compiled else MODEL_FREE
         found += [LeftOut(knob, None, why) for knob in ("channels_last", "precision", "compile")]
     found += _left_out_of_loader(seen.loader)
+    if len(seen.reads) > 1:
+        found.append(LeftOut("batch_size", None, SEVERAL_LOADERS))
     if seen.loader is not None and not counts_samples(seen):
         found.append(LeftOut("batch_size", None, "the length of a batch is not the loader's batch size"))
     return found

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from autotune.knobs.allocator import raise_mmap_threshold
 from autotune.knobs.settings import BY_NAME, Settings
 from autotune.knobs.task_facts import TaskFacts
+from autotune.runtime import fingerprints
 from autotune.runtime.loaders import length, reads_like
 from autotune.runtime.processes import agreed, of_rank_zero
 from autotune.runtime.sharing import Passing
@@ -36,7 +37,7 @@ from autotune.trial.child.probe_run import is_training, leave
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, ScriptOver, TrialReport, TrialSpec, error_report
+from autotune.trial.messages import Resume, ScriptOver, TaskContractError, TrialReport, TrialSpec, error_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -96,7 +97,6 @@ class ScriptLoop(MeasuredLoop, Listener):
 
     Attributes:
         loader: the latest that the script trains on; None before training begins.
-        passed: True once the script has come to the end of it; then the next one may be over a data set built anew.
         made: steps so far.
         stepped: True if an optimizer has stepped since the last step was ended, or if none ever did.
         pending: items of the batches that were read since then.
@@ -107,7 +107,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         if spec.without and self.facts.script != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
         super().__init__(applied.session, spec, tuner)
-        self.passed, self.stepped = False, True
+        self.stepped = True
         self._left_at = 0.0
         self._skip, self._known_by = loaded.skip, self.facts.script
         self._measured: Steps[TrialReport] | None = None
@@ -125,7 +125,7 @@ class ScriptLoop(MeasuredLoop, Listener):
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Count batches of the training loader; leave every other loader alone."""
         if self._known_by != BATCHES or not self._trains_on(loader):
-            return begin()
+            return self._reads_beside(loader, begin)
         if self.batches:
             self.other += time.perf_counter() - self._left_at
         self.reads()  # the script may have left the pass before in the middle
@@ -139,6 +139,17 @@ class ScriptLoop(MeasuredLoop, Listener):
         self._pass = weakref.ref(passing)
         return passing
 
+    def _reads_beside(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        """Put settings in force for a loader that is read inside a pass, if the probe run has seen one like it."""
+        if self._passing() is None or not is_training(self.hooks) or self.spec.live:  # it could not be read anew
+            return begin()
+        kind = fingerprints.of_loader(loader)
+        if kind not in self.facts.compared.loaders:
+            return begin()
+        self.beside[kind] = loader
+        self.prepare(lambda: self.applied.loader(loader))
+        return _PassBeside(self, self.hooks.unseen(begin))
+
     def _trains_on(self, loader: DataLoader[Any]) -> bool:
         """Return True if ``loader`` is the first that the script iterates in training, or one built like it."""
         if not is_training(self.hooks):
@@ -146,9 +157,9 @@ class ScriptLoop(MeasuredLoop, Listener):
         if self.loader is None and self._skip > 0:
             self._skip -= 1
             return False
-        if self.loader is not None and not reads_like(loader, self.loader, later=self.passed):
+        if self.loader is not None and not reads_like(loader, self.loader, later=self._passing() is None):
             return False
-        self.loader, self.passed = loader, False
+        self.loader = loader
         return True
 
     def goes_backward(self, loss: Tensor) -> None:
@@ -225,7 +236,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         """Note that a pass which began at ``began`` is over. If no optimizer stepped in it, it was no training."""
         for device in self.devices():
             device.synchronize()
-        self.passed, self._left_at, self._pass = True, time.perf_counter(), None
+        self._left_at, self._pass = time.perf_counter(), None
         if not trained and self._reader == self._trainer:
             self.other += self._left_at - began
             self.pending, self._loss = 0.0, None
@@ -249,7 +260,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         others = map(settings.difference, (order.baseline, order.settings))
         from_own, from_before = (any(BY_NAME[name].applied == "loader" for name in other) for other in others)
         if self.reads_elsewhere:
-            self.failure = RuntimeError(READ_ELSEWHERE) if from_own else None
+            self.failure = TaskContractError(READ_ELSEWHERE) if from_own else None
         elif from_own or from_before:
             self._read_anew()
 
@@ -324,6 +335,17 @@ class ScriptLoop(MeasuredLoop, Listener):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
         process_tree.kill_tree(os.getpid(), include_root=False)
         leave(code)
+
+
+class _PassBeside(Passing):
+    """One pass over a loader that the script reads inside a pass over its training loader."""
+
+    def __init__(self, loop: ScriptLoop, inner: Iterator[Any]) -> None:
+        super().__init__(inner)
+        self._loop = loop
+
+    def __next__(self) -> Any:
+        return self._loop.hooks.unseen(lambda: self._loop.waits_for(lambda: next(self._inner)))
 
 
 class _Pass(Passing):

@@ -200,7 +200,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     iterable = isinstance(dataset, IterableDataset)
     return TaskFacts(
         name=task.name,
-        **trained_facts([model], [optimizer], dataset, reads, task.device),
+        **trained_facts([model], [optimizer], dataset, [reads], task.device),
         batch_shapes=batch_shapes(dataset, task.collate),
         unit="items" if hasattr(task.module, "count_items") else "samples",
         current=current,
@@ -209,11 +209,11 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
 
 
 def trained_facts(
-    models: Sequence[nn.Module], optimizers: Sequence[Optimizer], dataset: Any, reads: str, device: str
+    models: Sequence[nn.Module], optimizers: Sequence[Optimizer], dataset: Any, reads: Sequence[str], device: str
 ) -> dict[str, Any]:
     """Return the facts of `TaskFacts` that follow from what is trained, whether a task file or a script made it.
 
-    The first optimizer's class counts. ``dataset`` is None if it is not known; ``reads`` is its loader's fingerprint.
+    The first optimizer's class counts. ``dataset`` is None if it is not known; ``reads`` are fingerprints of loaders.
     """
     size, variation = sample_size(dataset) if dataset is not None else (0, 1.0)
     first = optimizers[0] if optimizers else None
@@ -232,7 +232,7 @@ def trained_facts(
         "compared": Fingerprint(
             tuple(dict.fromkeys(map(fingerprints.of_model, models))),
             tuple(dict.fromkeys(map(fingerprints.of_optimizer, optimizers))),
-            (reads,) if dataset is not None else (),
+            tuple(reads),
         ),
     }
 

@@ -158,6 +158,50 @@ def test_the_same_is_within_the_spread_of_the_own_settings(start: str, begin: Be
     assert faulty.differences
 
 
+TWO_LOADERS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Counting(Dataset):
+    read = 0
+    def __len__(self):
+        return 320
+    def __getitem__(self, index):
+        {counts}
+        return torch.tensor([float(index)])
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for epoch in range(100_000):
+    for batch, other in zip(DataLoader(torch.randn(320, 1), 16, shuffle=True), {second}):
+        optimizer.zero_grad()
+        (model(batch).square().mean() + model(other).mean()).backward()
+        optimizer.step()
+"""
+RECORDS = "num_workers: the data set records something while it is read, which stays in a worker"
+PAIR = "DataLoader(Counting(), 16, shuffle=True)"
+INSIDE = f"(next(iter({PAIR})) for _ in range(20))"
+
+
+@pytest.mark.parametrize("second", [PAIR, INSIDE], ids=["beside", "inside"])
+def test_loaders_that_are_read_in_one_step_are_tuned_together(second: str, begin: Begin) -> None:
+    """`INSIDE` makes a loader for each batch of the training loader."""
+    runner, found, own = begin(TWO_LOADERS.format(second=second, counts="assert index >= 0"))
+    facts = runner.describe(steps=False)
+    assert (len(facts.compared.loaders), facts.why_not_several is None) == (2, False)
+    outcome = found.measure(own.but(num_workers=1), 0.0, runner.deadline)
+    assert outcome.measured, outcome.reason
+    assert found.compare(own.but(num_workers=1)) == Compared(draws=False)
+
+
+@pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
+def test_what_the_second_data_set_keeps_is_compared(start: str, begin: Begin) -> None:
+    runner, found, own = begin(start + TWO_LOADERS.format(second=PAIR, counts="self.read += 1"))
+    outcome = found.compare(own.but(num_workers=1))
+    assert outcome.reason == ("" if start else RECORDS), "a running training leaves it alone"
+    assert len(runner.describe(steps=False).compared.loaders) == (1 if start else 2)
+    assert found.measure(own, 0.0, runner.deadline).measured
+
+
 SECOND = """other = other if number or epoch else torch.nn.Linear(64, 3)
         second = second if number or epoch else torch.optim.SGD(other.parameters(), lr=0.01)
         if number % 5 == 4: other(batch).sum().backward(); second.step()"""

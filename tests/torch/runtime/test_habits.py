@@ -522,7 +522,7 @@ def first_steps(does: str, own: int, wanted: int, *, written: bool = False, batc
     loader = DataLoader(Read(DOES[does]), batch_size=2, num_workers=own, **options)
     with prepared(loader, num_workers=wanted):
         assert workers_of(loader) == wanted
-        with Recorder(list, list, lambda: loader) as recorder:
+        with Recorder(list, list, lambda: [loader]) as recorder:
             for batch in itertools.islice(itertools.chain(loader, loader), batches):
                 recorder.takes(batch)
                 if written:
@@ -682,7 +682,7 @@ def orders(make: Callable[[torch.Generator], Any], workers: int, passes: int) ->
     seen = []
     with prepared(loader, num_workers=workers):
         assert workers_of(loader) == workers
-        with Recorder(list, list, lambda: loader) as recorder:
+        with Recorder(list, list, lambda: [loader]) as recorder:
             for _ in range(passes):
                 for _number, batch in zip(range(4), loader, strict=False):
                     recorder.takes(batch)

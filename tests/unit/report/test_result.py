@@ -11,7 +11,7 @@ from autotune.knobs.settings import KNOBS
 from autotune.probes.cpu_time import Load, Neighbour
 from autotune.profiles.format import NO_LEVEL, Profile
 from autotune.report import result
-from autotune.report.result import CANNOT_TELL, NO_GAIN, OWN_SCRIPT, gains, recommended, verdict, whole_run
+from autotune.report.result import CANNOT_TELL, NO_GAIN, OWN_SCRIPT, gains, recommended, start, verdict, whole_run
 from autotune.stats.proof import Proof
 from autotune.stats.whole_run import WholeRun
 from autotune.tuning.notes import load_note
@@ -114,6 +114,14 @@ def test_what_the_whole_run_gains(figures: tuple[float, ...], words: str) -> Non
     found = whole_run(followed(*figures))
     assert found.startswith(words)
     assert bool(found) == bool(words)
+
+
+def test_a_later_start_is_said_and_forecast() -> None:
+    profile = followed(20.0, 0.1, 0.2, 800)
+    amp = replace(profile.levels["amp"], start_seconds=30.0)
+    profile = replace(profile, levels=profile.levels | {"amp": amp})  # type: ignore[operator]
+    assert start(profile) == "the first step is made 30.0 s later than with your settings"
+    assert "2 min 00 s -> 1 min 49 s" in whole_run(profile)
 
 
 def test_what_a_run_does_not_feel_is_not_recommended() -> None:

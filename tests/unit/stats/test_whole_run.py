@@ -14,6 +14,8 @@ def test_start_and_evaluation_stay_as_they_are() -> None:
     assert run.seconds() == pytest.approx(60.0)
     assert run.seconds(2.0) == pytest.approx(40.0 + ADDED_SECONDS)
     assert run.speedup(2.0) == pytest.approx(60.0 / (40.0 + ADDED_SECONDS))
+    assert run.seconds(2.0, 5.0) == pytest.approx(45.0 + ADDED_SECONDS)
+    assert run.seconds(1.0, 5.0) == pytest.approx(60.0)
 
 
 def test_a_length_in_seconds_gives_the_steps() -> None:

@@ -187,8 +187,15 @@ def test_a_level_says_the_most_that_its_trials_held() -> None:
     assert result.memory_of([], OWN) == MemoryUse()
 
 
-def trial_of(settings: Settings, peak: int) -> Trial:
+def test_a_level_says_how_much_later_its_first_step_is() -> None:
+    state = after(*(trial_of(*each) for each in ((OWN, 1, 1.0), (OWN, 1, 0.5), (OTHER, 1, 3.0), (OTHER, 1, 2.0))))
+    answers = [Answer(each, 1.0, IDENTITY, False, Reason.SAME) for each in (OWN, OTHER)]
+    found = [result._level_result("safe", each, CONTEXT, state).start_seconds for each in answers]
+    assert found == [0.0, 1.5]
+
+
+def trial_of(settings: Settings, peak: int, first: float = 0.0) -> Trial:
     measured = completed(1.0)
     assert measured.measurement is not None
-    held = replace(measured.measurement, memory=MemoryUse(peak=peak))
+    held = replace(measured.measurement, memory=MemoryUse(peak=peak), first_step_seconds=first)
     return Trial(settings, replace(measured, measurement=held), "safe")
