@@ -161,7 +161,10 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
 
     with interrupt_on_signals(), live_view(options.budget or 0.0, started) as observe:
         result = run.run(target, options, observe, started)
-    script = shlex.join(target.line or target.words) if isinstance(target, Script) else words.OWN_SCRIPT
+    script = words.OWN_SCRIPT
+    if isinstance(target, Script):  # his own line if its processes were tuned
+        own = target.line if target.processes == result.profile.baseline.processes else ()
+        script = shlex.join(own or target.words)
     text = words.text(result.profile, result.inventory, result.path, result.load, script=script)
     if as_json:
         say(text)
@@ -298,7 +301,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else arguments
     asked = {"json": "--json" in words and words[0] != "run"}  # whose script may have it
     try:
-        if project.working_folder() is None:
+        if project.working_folder() is None and words[:1] != ["run"]:
             raise UsageError("the working folder was deleted: change to another")
         _run(words, asked)
     except (AutotuneError, Interrupted) as error:

@@ -172,6 +172,8 @@ def push(
     there = registry.Registry(_registries(to, "--to")[0])
     there.check_writable()
     if gone := places.missing_folders([] if there.url else [Path(there.shown)]):
+        if gone[0].exists():
+            raise UsageError(f"{gone[0]}: is no folder. Name the registry's: --to FOLDER-OR-URL")
         say(f"{gone[0]}: there is no such folder yet: it is made")
     own = places.file_names(found.target.name)[0]
     name, text = f"{found.key}/{own}", file.dump(found, own)

@@ -104,9 +104,12 @@ def _line(written: str, arguments: Sequence[str], module: bool) -> Script:
         raise UsageError(f"{written}: {'ends with /' if written.endswith('/') else 'is a URL'}. Name the script's file")
     variables, rest = ({}, words) if module else _without_prefix(words)
     os.environ.update(variables)  # as a shell does: all that is started has them
-    folder = os.path.dirname(rest[0]) if rest and PYTHON.fullmatch(os.path.basename(rest[0])) else ""
-    if folder and os.path.realpath(folder) != os.path.realpath(os.path.dirname(sys.executable)):
-        raise UsageError(f"{rest[0]}: what starts is autotune's own Python, {sys.executable}. Install it there, too")
+    folder, name = os.path.split(rest[0]) if rest else ("", "")
+    python = PYTHON.fullmatch(name)
+    elsewhere = folder and os.path.realpath(folder) != os.path.realpath(os.path.dirname(sys.executable))
+    if python and (elsewhere or python[1] not in (None, "3", f"3.{sys.version_info.minor}")):
+        advice = "There is no such file" if folder and not os.path.exists(rest[0]) else "Install it there, too"
+        raise UsageError(f"{rest[0]}: what starts is autotune's own Python, {sys.executable}. {advice}")
     found = (None if module else parse(words)) or _written(words, module)
     found = replace(found, variables={**variables, **found.variables})
     if found.launcher is None:
@@ -214,7 +217,8 @@ def _options(name: str, words: Sequence[str]) -> tuple[dict[str, str], list[str]
         option = "--" + option[2:].replace("_", "-") if option.startswith("--") else option
         if option not in (*flags, *values):
             hint = did_you_mean(option, (*flags, *values))
-            raise UsageError(f"{name} {word}: autotune does not know this option, which may change the training{hint}")
+            why = "autotune does not know this option, which may change the training"
+            raise UsageError(f"{name} {word}: {why}{hint}. Leave it out, or give the script alone")
         if option in flags and equals:
             raise UsageError(f"{name} {word}: the option takes no value")
         if option in values and not equals:

@@ -31,7 +31,7 @@ from autotune.scripts.apply import Order, SharedBatch
 from autotune.scripts.entry import torchrun
 from autotune.trial.target import Script
 
-AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
+AS_ONE = "it was tuned with what torchrun sets (RANK and others): it is started as torchrun starts one process"
 OTHER_NUMBER = "your launch line starts {} process(es), and the profile is for {}. Tune that line, or give --nproc"
 UNSEEN = "it names no autotune.load(), which shares its work out. If a module that it imports does, give --nproc"
 
@@ -244,7 +244,8 @@ def _profile(script: Script, options: StartOptions, inventory: Inventory) -> tup
     if found.match is not None:
         return found.match, found.notes
     words = shlex.join(script.words[: 2 if script.module else 1])
-    advice = "" if found.best else f" {words}, or take another task's: --name NAME"
+    own = f" --name {options.task} {words}" if options.task else f" {words}, or take another task's: --name NAME"
+    advice = "" if found.best else own
     reason = "; ".join([f"{found.reason}{advice}", *found.notes])
     unknown = options.task is not None and found.best is None and not registry.is_kept(options.task, script.path)
     raise (UsageError if unknown else NothingUsable)(reason)

@@ -15,14 +15,15 @@ from autotune.profiles.format import Profile
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
     """Return ``settings`` within this machine's budget, and a line per knob that changed: "asked 16, applied 2"."""
-    fitted, exchange = _with_backend(_on_device(settings, inventory), inventory)
+    own, said = _on_device(settings, inventory)
+    fitted, exchange = _with_backend(own, inventory)
     limit = most_processes(fitted, inventory)
     if fitted.processes > limit:
         processes = next(count for count in range(limit, 0, -1) if fitted.global_batch % count == 0)
         fitted = with_processes(fitted, processes, inventory)
     fitted = within(fitted, max(1, inventory.budget.threads // fitted.processes))
     fitted, unbound = _bindable(fitted, inventory)
-    return fitted, (*exchange, *changes(settings, fitted, inventory.budget.limit), *unbound)
+    return fitted, (*exchange, *said, *changes(own, fitted, inventory.budget.limit), *unbound)
 
 
 def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
@@ -45,15 +46,15 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
     The launcher has chosen the processes and may have bound each to its share of the CPUs. Then the budget seen here is
     one process's share. It is split again only if the profile was measured with another number of processes.
     """
-    fitted = _on_device(settings, inventory)
-    share = inventory.budget.threads
+    own, said = _on_device(settings, inventory)
+    fitted, share = own, inventory.budget.threads
     if fitted.processes != local:
         share = max(1, share // max(1, local))
     if fitted.processes != world:
         fitted = with_processes(fitted, world, inventory, local)
     fitted = within(fitted, share)
     fitted, unbound = _bindable(fitted, inventory)
-    return fitted, (*changes(settings, fitted, f"started as {world} processes"), *unbound)
+    return fitted, (*said, *changes(own, fitted, f"started as {world} processes"), *unbound)
 
 
 def one_process(settings: Settings, inventory: Inventory) -> Settings:
@@ -89,6 +90,7 @@ def _bindable(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple
     return settings.but(binding="none"), (f"binding: asked {settings.binding}, applied none ({reason})",)
 
 
-def _on_device(settings: Settings, inventory: Inventory) -> Settings:
-    """Return each knob's value, or what this machine's devices can do instead."""
-    return Settings(**{knob.name: knob.on_machine(getattr(settings, knob.name), inventory) for knob in KNOBS})
+def _on_device(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """Return each knob's value, or what this machine's devices can do instead, and a line for each of these."""
+    own = Settings(**{knob.name: knob.on_machine(getattr(settings, knob.name), inventory) for knob in KNOBS})
+    return own, changes(settings, own, f"training on {inventory.device.type} here")

@@ -26,6 +26,7 @@ from autotune.errors import ProfileError, UsageError
 from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile
 from autotune.profiles.places import reason_of
+from autotune.version import VERSION
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -77,7 +78,9 @@ def parse(content: bytes | str, name: str) -> Profile:
     except InvalidValue as refused:
         line = _line_of(text, refused.path)
         place = f"line {line}: " if line else ""
-        advice = "Correct the file, update torch-autotune, or tune again."
+        found = re.search(r"(?m)^  tool: '?([0-9][0-9a-z.+]{0,39})'?$", text)
+        by = f" Version {found[1]} wrote it, this is {VERSION}." if found and found[1] != VERSION else ""
+        advice = f"Correct the file, update torch-autotune, or tune again.{by}"
         raise ProfileError(f"{name}: {place}{refused}\n{advice}") from None
     except Problem as problem:
         raise ProfileError(f"{name}: {problem}. {RETUNE}") from None

@@ -240,6 +240,11 @@ class Profile:
 
     def problem(self) -> str | None:
         """Return why this is no whole profile; None if it is one."""
+        for name, level in self.levels.items():
+            changed, own = level.settings.difference(self.baseline), LEVELS[name]
+            beyond = [knob for knob in changed if not own.includes(BY_NAME[knob].level)]
+            if beyond or (level.settings.global_batch != self.baseline.global_batch and not own.any_batch):
+                return f"levels.{name}: changes {(*beyond, 'the global batch')[0]}, which this level keeps"
         known = self.recommended in (NO_LEVEL, *self.levels)
         return None if known and self.levels else f"levels: the recommended {self.recommended} is missing"
 

@@ -61,8 +61,8 @@ class Match:
         return {
             EXACT: "",
             COMPATIBLE: f"the profile was measured on {key}, which is compatible: its speedup may differ ({why})",
-            SIMILAR: f"the profile was measured on {key}, which is only similar: autotune check PROFILE TARGET"
-            f" --force shows whether its speedup holds here ({why})",
+            SIMILAR: f"the profile was measured on {key}, which is only similar: autotune check --force PROFILE"
+            f" TARGET shows whether its speedup holds here ({why})",
             NONE: f"the profile was measured on {key} and does not fit here ({why})",
         }[self.verdict]
 

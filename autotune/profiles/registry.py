@@ -230,6 +230,8 @@ def at_once(registries: Sequence[Registry], work: Callable[[Registry], list[Foun
         return [one for each in registries for one in work(each)]
     from concurrent.futures import ThreadPoolExecutor
 
+    with contextlib.suppress(ImportError):  # by one thread: the others would find half of it
+        import fsspec.core  # noqa: F401
     with ThreadPoolExecutor(len(registries)) as pool:
         return [one for found in pool.map(work, registries) for one in found]
 

@@ -21,6 +21,7 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import FELT_SECONDS, Advice, LevelResult, Profile
 from autotune.report import formatting
 from autotune.report.formatting import WIDTH, section
+from autotune.stats.decide import LevelVerdict
 from autotune.tuning.notes import load_note
 
 HEIGHT = 40
@@ -265,7 +266,9 @@ def _levels(profile: Profile, most: int | None) -> list[str]:
 def _no_gain(profile: Profile) -> Iterator[str]:
     """Yield the answer of a run in which no level gains, and why: by a level that cannot tell, else by the lowest."""
     levels = profile.levels
-    name = next((each for each in levels if levels[each].speedup.undecided), next(iter(levels)))
+    unclear = LevelVerdict.CANNOT_TELL.value
+    open_ones = (name for name, own in levels.items() if own.speedup.undecided or own.verdict == unclear)
+    name = next(open_ones, next(iter(levels)))
     yield from filter(None, verdict(profile, name))
 
 

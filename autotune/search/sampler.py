@@ -225,7 +225,8 @@ def loaded(name: str) -> NewSampler:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), attribute)
-        inspect.signature(found).bind()  # nobody gives it arguments
+        if isinstance(found, type):
+            inspect.signature(found).bind()  # nobody gives it arguments
     except Exception as error:  # whatever the user's module raises
         advice = did_you_mean(name, NAMED)
         raise UsageError(f"--sampler {name}: {error}. Write {', '.join(NAMED)} or module:Class{advice}") from error

@@ -103,6 +103,8 @@ def recognise(path: Path) -> TaskFile:
         UsageError: the file is missing, not a file, or not Python.
         ContractError: required functions are missing or take the wrong number of parameters; shows the lines to add.
     """
+    if path.suffix != ".py":
+        raise UsageError(f"{path}: the name of a task file ends with .py")
     tree, names = parse(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [name for name in REQUIRED if name not in names]
@@ -120,7 +122,10 @@ def recognise(path: Path) -> TaskFile:
                 raise ContractError(f"{where}: {name} must take {count} positional parameter(s). Write:\n\n{lines}\n")
     from autotune.knobs.stated import check_current, written_current  # here: `autotune run` does without
 
-    check_current(written_current(tree))
+    try:
+        check_current(written_current(tree))
+    except UsageError as error:
+        raise type(error)(f"{path}: {error}") from None
     return TaskFile(path.resolve())
 
 
@@ -130,6 +135,8 @@ def write_task(path: Path) -> None:
     Raises:
         UsageError: it exists, or cannot be written.
     """
+    if path.suffix != ".py":
+        raise UsageError(f"{path}: the name of a task file ends with .py")
     try:
         with path.open("x") as file:
             try:
@@ -303,6 +310,8 @@ def is_script(path: Path) -> bool:
     """
     tree, names = parse(path)
     defined = names & set(REQUIRED)
+    if not defined and tree.body and all(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
+        return True  # what it imports may train
     if len(defined) == len(REQUIRED):
         return any(map(_goes_back, tree.body))  # a script may import them from its task file
     # A task file may keep a result, too: ``DATA = read()``. In a script it may be that of the training.

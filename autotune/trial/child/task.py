@@ -131,7 +131,15 @@ class LoadedTask:
 
     def counter(self) -> Callable[[Any], int]:
         """Return how many items a batch holds: the user's count, else samples."""
-        return getattr(self.module, "count_items", None) or batch_length
+        own: Any = getattr(self.module, "count_items", None)
+
+        def count(batch: Any) -> int:
+            items: int = own(batch)
+            if items is None or not items >= 0:
+                raise TaskContractError(f"count_items(batch) must return a number of items, got {items!r}")
+            return items
+
+        return batch_length if own is None else count
 
     def current(self) -> dict[str, Any]:
         """Return ``CURRENT``, checked for names and plain values."""

@@ -56,7 +56,7 @@ def test_asked_and_applied_are_named() -> None:
     fitted, notes = clamp(settings, inventory(2))
     assert fitted == Settings(processes=2, threads=1, num_workers=1, batch_size=64)
     assert "processes: asked 16, applied 2 (2 online CPUs)" in notes
-    assert "precision: asked fp16, applied fp32 (2 online CPUs)" in notes
+    assert "precision: asked fp16, applied fp32 (training on cpu here)" in notes
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_no_host_user_path_or_uuid_is_exported(tmp_path: Path, monkeypatch: pyte
         not_offered=(LeftOut("compile", talk, talk),),
         warnings=(talk,),
     )
-    told = profile(evidence=evidence, levels={"safe": level, "amp": level, "max": level}, software={"blas": talk})
+    told = profile(evidence=evidence, levels={"amp": level, "max": level}, software={"blas": talk})
     text = file.write(tmp_path / "p.yaml", told).read_text("utf-8")
     for secret in (HOST, USER, UUID, UUID[4:], str(tmp_path), "model.py", "secret.py", "Users", str(Path.home()) + "/"):
         assert secret not in text, secret

@@ -22,7 +22,7 @@ from autotune.report.profile import show
 from autotune.stats.decide import LevelVerdict
 from autotune.stats.proof import Proof
 from autotune.stats.whole_run import WholeRun
-from tests.doubles.profiles import TUNED, profile
+from tests.doubles.profiles import BASELINE, TUNED, profile
 from tests.strategies import settings as any_settings
 
 TEXT = file.dump(profile())
@@ -118,12 +118,19 @@ def claim(value: float, low: float, high: float, rounds: int = 12) -> LevelResul
 )
 def test_claims_that_nobody_can_have_measured_are_refused(level: LevelResult, possible: bool) -> None:
     assert (level.problem() is None) is possible
-    claims = profile(levels=dict.fromkeys(LEVELS, level))
+    claims = profile(levels={"amp": level, "max": level})
     if possible:
         assert file.parse(file.dump(claims), "p.yaml") == claims
     else:
         with pytest.raises(ProfileError, match="proven: true, but"):
             file.dump(claims)
+
+
+@pytest.mark.parametrize(("level", "change"), [("safe", {"precision": "bf16"}), ("amp", {"batch_size": 512})])
+def test_what_a_level_keeps_is_not_changed_by_a_strangers_profile(level: str, change: dict[str, Any]) -> None:
+    own = replace(profile().levels[level], settings=BASELINE.but(**change))
+    with pytest.raises(ProfileError, match=f"levels.{level}: changes .*, which this level keeps"):
+        file.dump(profile(levels={**profile().levels, level: own}))
 
 
 @pytest.mark.parametrize("lines", ["    note: ''|  partial: false", " +matmul_precision: .*| +omp_wait_policy: .*"])
@@ -182,7 +189,7 @@ targets = st.builds(
 def generated(draw: st.DrawFn) -> Profile:
     """Any valid profile."""
     software: dict[str, Any] = draw(st.dictionaries(st.sampled_from(("torch", "cuda", "python")), st.none() | words))
-    return replace(
+    made = replace(
         profile(),
         software=software,
         target=draw(targets),
@@ -193,6 +200,7 @@ def generated(draw: st.DrawFn) -> Profile:
         evidence=draw(evidences),
         written=draw(st.sampled_from((None, Written("0.1.0", "2026-11-22")))),
     )
+    return made if made.problem() is None else replace(made, levels={"max": made.levels["max"]}, recommended="max")
 
 
 @given(generated())
