@@ -292,6 +292,7 @@ class ForkServerProcess:
     def kill(self) -> int:
         """End the fork server and everything below it at once; returns its exit code."""
         process_tree.kill_tree(self.process.pid)
+        self.gone = True
         return self.process.wait()
 
     def close(self) -> None:

@@ -103,6 +103,10 @@ def test_a_thread_that_has_ended_forbids_nothing(begin: Begin) -> None:
     runner, found, own = begin(ended + TRAINS.format(samples=640, noise=""))
     assert runner.no_fork_reason is None
     assert found.measure(own, 0.0, runner.deadline).measured
+    for _ in range(2):  # a fork server for it is not ready in time, twice
+        runner.deadline = time.monotonic() + 0.2
+        outcome = found.measure(own.but(omp_wait_policy="passive"), 0.0, runner.deadline)
+        assert outcome.reason == "its share of the budget ended before it was measured"
 
 
 def test_a_setting_that_ends_the_training_costs_a_start_and_a_visit_ends_at_its_deadline(begin: Begin) -> None:
