@@ -26,7 +26,6 @@ from autotune.cli_parsing import (
     LevelOption,
     ModuleOption,
     NetworkOption,
-    ProfileArgument,
     TargetArgument,
     TargetCommand,
     answer,
@@ -256,7 +255,7 @@ def run(
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def check(
-    profile: ProfileArgument,
+    profile: Annotated[str, typer.Argument(help="A profile (.yaml), or its URL.")],
     target: TargetArgument,
     context: typer.Context,
     level: LevelOption = None,

@@ -223,7 +223,8 @@ def pull(
         path = places.own_place(found.key, found.target.name, Path("x"))
     else:
         path = places.default_path(found.key, found.target.name, to)
-    say(f"{shown}: {quote(found.target.name)} on {found.key}, sha256 {digest}")
+    what = f"{quote(found.target.name)} on {found.key}: {found.recommended}, up to {found.gain:.2f}x proven"
+    say(f"{shown}: {what}, sha256 {digest}")
     if path.exists():
         say(words.diff(file.read(path), found, ("here", "pulled")))
     if not yes:

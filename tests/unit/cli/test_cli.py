@@ -50,6 +50,13 @@ from tests.unit.cli.conftest import Say
         (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
         (["init", "whole.py"], "whole.py exists already; name another file"),
         (["init", "no/such/folder.py"], "cannot be written: No such file"),
+        (["init", "task.txt"], "task.txt: the name of a task file ends with .py"),
+        (["tune", "task.txt"], "task.txt: the name of a task file ends with .py"),
+        (["tune", "whole.py", "--sampler", "os:system"], "--sampler os:system: is no class that implements Optuna's"),
+        (["run", "python3.99", "whole.py"], "python3.99: what starts is autotune's own Python"),
+        (["run", "nosuch/python", "whole.py"], "nosuch/python: what starts is autotune's own Python, "),
+        (["tune", "python", "-c", "pass"], "may change the training. Leave it out, or give the script alone"),
+        (["tune", "typo.py"], "typo.py: CURRENT['batchsize']: no such knob; did you mean batch_size?"),
         (["run", "-m", "a/b.py"], "-m a/b.py: is no module's name, such as package.train"),
         (["run", "-m", "pack"], "-m pack: is a package without a __main__.py. Name the module in it"),
         (["tune", "whole.py/"], "whole.py/: ends with /. Name the script's file"),
@@ -62,7 +69,12 @@ def test_mistakes_exit_2_and_quote_what_was_written(say, elsewhere, arguments, w
     monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
     monkeypatch.setattr(run, "probe", lambda **_: machine)
     (elsewhere / "empty.py").touch()
-    (elsewhere / "whole.py").write_text(NEW_TASK)
+    for name, text in {
+        "whole.py": NEW_TASK,
+        "task.txt": NEW_TASK,
+        "typo.py": f"{NEW_TASK}CURRENT = dict(batchsize=1)",
+    }.items():
+        (elsewhere / name).write_text(text)
     (elsewhere / "link.yaml").symlink_to("whole.py")
     (elsewhere / "folder").mkdir()
     (elsewhere / "own.ipynb").touch()

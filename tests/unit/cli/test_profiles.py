@@ -114,6 +114,7 @@ def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_
         (["pull", "resnet", "--from", "nosuchdir"], "nosuchdir: no such folder"),
         (["pull", "resnet", "--from", "shared", "--yes", "--to", "/proc/x"], "Choose another place: --to FOLDER"),
         (["push", "tuned.yaml", "--to", "/proc/x"], "cannot be written (No such file or directory)\n"),
+        (["push", "tuned.yaml", "--to", "tuned.yaml"], "tuned.yaml: is no folder. Name the registry's: --to"),
         (["push", "tuned.yaml", "--to", "linked"], "only plain files are replaced"),
         (["push", "tuned.yaml", "--to", "s3://"], "s3://: names no bucket, server or folder"),
     ],

@@ -137,6 +137,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("def build_model(): ...\ntrain(build_model())\n", True),
         ("def build_model(): ...\n", False),
         ("import torch\nLR = 0.1\n", False),
+        ("import training\n", True),
+        ("from model import build_model\n", False),
     ],
 )
 def test_a_script_does_something(text: str, script: bool) -> None:
