@@ -31,6 +31,8 @@ from autotune.project import safe_name, with_digest
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
+MOST_NAMED = 6
+"""Other tasks that one line names."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,199}/[\w-][\w.-]{0,199}\.yaml")
 """Names that may be shown: others' file names can hold anything. Hidden files are no profiles."""
@@ -243,7 +245,8 @@ def _why_none(here: Here, looked: Sequence[Place], best: Match | None) -> str:
     own = f"{safe_name(here.machine.key)}/"
     files = (name for each in looked if isinstance(each, Path) for name in Registry(each).names())
     others = sorted({places.target_of(name) for name in files if name.startswith(own)} - set(here.names))
-    known = f"; this machine has profiles for: {', '.join(others)}" if others else ""
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    known = f"; this machine has profiles for: {', '.join(others[:MOST_NAMED])}{more}" if others else ""
     if not here.names:
         return f"no script names the target: write {NAMING}{known}"
     hint = did_you_mean(here.names[0], others)

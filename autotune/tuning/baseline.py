@@ -12,13 +12,14 @@ from autotune.knobs.knob import Context
 from autotune.knobs.level import AMP, LOWEST
 from autotune.knobs.space import Space
 from autotune.search.planner import rank
-from autotune.stats.outcome import BUDGET_OVER, Completed, NotApplied, Outcome, OutOfMemory, TimedOut
+from autotune.stats.outcome import BUDGET_OVER, Completed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.tuning.options import MAX_TRAINING_BUDGET
 from autotune.tuning.schedule import proof_seconds
 from autotune.tuning.state import RunState
 
 FIRST_COMPILE_SECONDS, FIRST_COMPILE_SHARE = 150.0, 0.4
 """Longest that the first compile may take: in seconds, and as a share of a budget that the user gave."""
+FIND_NAN = "Lower the learning rate, or find the operation with torch.autograd.set_detect_anomaly(True)"
 NO_SLOWER = 0.95
 """A compiled model below this share of the rate without is not worth more time."""
 LEAST_COMPILE_SECONDS = 5.0
@@ -39,7 +40,8 @@ def of_own_settings(outcome: Outcome) -> Completed:
     if isinstance(outcome, OutOfMemory):
         advice = "Take fewer loader workers or a smaller batch, or allow more memory"
         raise NothingUsable(f"your own settings do not fit: {outcome.reason}. {advice}\n{outcome.detail}".strip())
-    raise UserCodeError(f"the trial of your own settings failed: {outcome.reason}", outcome.detail)
+    advice = f". {FIND_NAN}" if isinstance(outcome, WrongNumbers) else ""
+    raise UserCodeError(f"the trial of your own settings failed: {outcome.reason}{advice}", outcome.detail)
 
 
 def compile_once(

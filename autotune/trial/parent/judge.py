@@ -115,8 +115,9 @@ def judge(end: TrialEnd) -> Outcome:
         return NotApplied(f"{knob}: {reason}", knob=knob)
     if report.differences is not None:
         return Compared(differences=report.differences, draws=report.draws)
-    if not report.finite or not all(math.isfinite(loss) for loss in report.losses):
-        return WrongNumbers("the loss became NaN or infinite")
+    wrong = next((number for number, loss in enumerate(report.losses, 1) if not math.isfinite(loss)), None)
+    if not report.finite or wrong is not None:
+        return WrongNumbers(f"the loss became NaN or infinite{'' if wrong is None else f' in step {wrong}'}")
     assert report.measurement is not None
     steps = sum(block.steps for block in report.measurement.blocks) + report.measurement.warmup_steps
     if report.measurement.skipped_steps > MAX_SKIPPED * steps:

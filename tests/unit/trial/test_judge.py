@@ -108,8 +108,8 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
         NotApplied("threads: asked 4, 2 are in force", knob="threads"),
     ),
     ("NaN within", ended(replace(GOOD, finite=False)), NAN),
-    ("NaN at the start", ended(replace(GOOD, losses=(1.0, float("nan")))), NAN),
-    ("infinite", ended(replace(GOOD, losses=(float("inf"),))), NAN),
+    ("NaN at the start", ended(replace(GOOD, losses=(1.0, float("nan")))), WrongNumbers(f"{NAN.reason} in step 2")),
+    ("infinite", ended(replace(GOOD, losses=(float("inf"),))), WrongNumbers(f"{NAN.reason} in step 1")),
     ("one rank reported, another was killed", ended(GOOD, 0, -9, oom_kills=2), OutOfMemory(KERNEL, "", where="host")),
     ("a rank hears of a segfault", ended(raised("RuntimeError", LOST_PEER), -11, 1), Crashed("ended by SIGSEGV", "")),
     (
