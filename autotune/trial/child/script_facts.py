@@ -22,6 +22,8 @@ from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS, parameters_of
 from autotune.knobs.precision import asks_for_tf32
 from autotune.knobs.task_facts import LeftOut, TaskFacts
 from autotune.runtime import fingerprints, loaders
+from autotune.runtime.loader_workers import open_files, why_not_shared
+from autotune.runtime.reading import Reading
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.task import batch_length, trained_facts
 from autotune.trial.target import OUR_ONE, stated_threads
@@ -68,9 +70,12 @@ class Seen:
         self.models, self.autocasts = [], False
 
     def reads_beside(self, loader: DataLoader[Any]) -> None:
-        """Note another loader that is read inside a pass: the same settings are tried in both, if it has the same."""
+        """Note another loader that is read inside a pass. The same settings are tried in both if its own are the same,
+        and nothing forbids it more workers."""
         own = [[getattr(each, name, None) for name in LOADER_OPTIONS] for each in (loader, self.loader)]
-        if own[0] == own[1] and loaders.why_left_alone(loader) is None:
+        why_not = loaders.why_left_alone(loader, loader.num_workers + 2)
+        why_not = why_not or why_not_shared(loader, open_files(), Reading(loader.dataset, loader.collate_fn))
+        if own[0] == own[1] and why_not is None:
             self.reads = tuple(dict.fromkeys((*self.reads, fingerprints.of_loader(loader))))
 
 
