@@ -186,15 +186,20 @@ PAIR = "DataLoader(Counting(), 16, shuffle=True)"
 INSIDE = f"(next(iter({PAIR})) for _ in range(20))"
 
 
-@pytest.mark.parametrize("second", [PAIR, INSIDE], ids=["beside", "inside"])
-def test_loaders_that_are_read_in_one_step_are_tuned_together(second: str, begin: Begin) -> None:
-    """`INSIDE` makes a loader for each batch of the training loader."""
+STREAM = (
+    "DataLoader(type('S', (torch.utils.data.IterableDataset,), {'__iter__': lambda _: iter(torch.ones(320, 1))})())"
+)
+
+
+@pytest.mark.parametrize(("second", "known"), [(PAIR, 2), (INSIDE, 2), (STREAM, 1)], ids=["beside", "inside", "stream"])
+def test_loaders_that_are_read_in_one_step_are_tuned_together(second: str, known: int, begin: Begin) -> None:
+    """`INSIDE` makes a loader for each batch of the training loader; a stream may have no two workers."""
     runner, found, own = begin(TWO_LOADERS.format(second=second, counts="assert index >= 0"))
     facts = runner.describe(steps=False)
-    assert (len(facts.compared.loaders), facts.why_not_several is None) == (2, False)
-    outcome = found.measure(own.but(num_workers=1), 0.0, runner.deadline)
+    assert len(facts.compared.loaders) == known
+    outcome = found.measure(own.but(num_workers=2), 0.0, runner.deadline)
     assert outcome.measured, outcome.reason
-    assert found.compare(own.but(num_workers=1)) == Compared(draws=False)
+    assert found.compare(own.but(num_workers=2)) == Compared(draws=False)
 
 
 @pytest.mark.parametrize("start", ["", THREAD], ids=["forked", "live"])
