@@ -148,7 +148,7 @@ def match(
         found = registry.search(Here.on(machine, *names), script=script)
     best, notes = found.best, list(found.notes)
     if best is None:
-        notes.insert(0, found.reason)
+        notes.insert(0, f"{found.reason} {target if target.endswith('.py') else ''}".rstrip())
     elif best.verdict in APPLIED:
         wanted, grown = for_this_machine(best.profile, best.profile.default_level, machine)
         notes = [*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes]

@@ -248,6 +248,8 @@ def explain(error_type: str, text: str, *, network: bool, limit: int) -> str | N
     """
     if not network and (NETWORK_TYPES.search(error_type) or NETWORK_TEXTS.search(text)):
         return "the script needs the network, which trials do not have: pass --allow-network, or run it once by itself"
+    if error_type == "SystemExit" and text == "2":
+        return "the script refused its arguments, which follow it: autotune tune SCRIPT ARGS"
     if error_type == "EOFError" and "EOF when reading a line" in text:
         return "the script asks for input, which trials do not have: let it take that from its arguments"
     return next((why.format(limit / 2**30) for pattern, why in WRITES.items() if re.search(pattern, text)), None)
