@@ -130,7 +130,7 @@ def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
         return lambda _: clock.within(part)
 
     timed_calls: list[tuple[Any, str, Callable[[Any], Counted]]] = [
-        (loop, "next_batch", clock.load),
+        (loop, "waits_for", clock.load),
         (loop, "made_step", during(None)),
         (nn.Module, "__call__", clock.call),
         (torch.autograd, "backward", during(Part.PASSES)),

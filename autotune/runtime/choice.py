@@ -12,7 +12,7 @@ from autotune.environment import LEVEL, PROFILE
 from autotune.errors import UsageError, did_you_mean
 from autotune.knobs.binding import plan_of
 from autotune.knobs.level import LEVELS
-from autotune.knobs.settings import BY_NAME, Settings
+from autotune.knobs.settings import Settings
 from autotune.knobs.stated import own_threads
 from autotune.knobs.task_facts import Fingerprint
 from autotune.probes.facts import Inventory
@@ -96,20 +96,16 @@ def _no_level(name: str, levels: Collection[str]) -> str:
 
 
 def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
-    """Return warnings: ``level`` is not proven, or sets more than it allows, by ``tune --fix`` or an editor."""
-    result, found = profile.levels[level], []
-    changed = result.settings.difference(profile.baseline)
-    above = [f"{n} {v}" for n, (v, _) in changed.items() if not LEVELS[level].includes(BY_NAME[n].level)]
-    if above:
-        found.append(f"level {level} of the profile sets {', '.join(above)}, which changes results")
+    """Return a warning if ``level`` is not proven."""
+    result = profile.levels[level]
     if profile.evidence.partial:
-        found.append(
-            "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on"
+        return (
+            "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on",
         )
-    elif not result.proven and changed:
-        reason = f" ({result.note})" if result.note else ""
-        found.append(f"level {level} is not proven to be faster than the baseline{reason}")
-    return tuple(found)
+    if result.proven or result.settings == profile.baseline:
+        return ()
+    reason = f" ({result.note})" if result.note else ""
+    return (f"level {level} is not proven to be faster than the baseline{reason}",)
 
 
 def _as_started(

@@ -13,18 +13,16 @@ from autotune.inspect import step_clock as module
 from autotune.inspect.step_clock import StackSampler, step_clock
 from autotune.inspect.verdict import Part
 from autotune.trial.child.measured_loop import MeasuredLoop
-from autotune.trial.messages import Without
 
 
 class Loop:
     """What the clock needs of a measured loop."""
 
-    next_batch = MeasuredLoop.next_batch
+    waits_for = MeasuredLoop.waits_for
     on_batch = None
-    waited, batches = 0.0, 0
+    waited = 0.0
 
     def __init__(self) -> None:
-        self.spec = SimpleNamespace(without=Without.NOTHING)
         self.session = SimpleNamespace(device=torch.device("cpu"), sync=SimpleNamespace(average=lambda: None))
 
     def made_step(self) -> None:
@@ -68,7 +66,7 @@ class Training:
         return torch.ones(8, 4)
 
     def step(self) -> None:
-        batch = self.loop.next_batch(self.read)
+        batch = self.loop.waits_for(self.read)
         self.passes(1.0)  # the user's own code
         loss = self.model(batch).mean()
         self.passes(0.5)  # the loss
@@ -115,7 +113,7 @@ def test_a_closures_passes_run_within_the_update_and_a_transform_within_the_load
         clock.take()
         optimizer.step(closure)
         assert clock.take()[Part.PASSES] >= 3.0
-        training.loop.next_batch(lambda: crop(training.read()))
+        training.loop.waits_for(lambda: crop(training.read()))
         assert clock.take()[Part.LOADER] == 2.0
 
 
@@ -126,7 +124,7 @@ def test_everything_is_put_back(training: Training) -> None:
         training.step()
         divmod(1, 0)
     assert [getattr(owner, name) for owner, name in owners] == before
-    assert training.loop.next_batch == Loop.next_batch.__get__(training.loop)
+    assert training.loop.waits_for == Loop.waits_for.__get__(training.loop)
 
 
 class TestStackWatch:
@@ -140,7 +138,7 @@ class TestStackWatch:
         training = Training(SimpleNamespace(seconds=0.0))
         with step_clock(training.loop) as clock, StackSampler(clock) as watch:
             for _ in range(3):
-                training.loop.next_batch(read_slowly)
+                training.loop.waits_for(read_slowly)
                 clock.enter(Part.LOOP)
                 log_metrics()
                 busy(0.001)

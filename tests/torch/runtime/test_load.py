@@ -155,14 +155,6 @@ def test_a_level_that_does_not_exist_is_refused(written, caplog, monkeypatch) ->
         assert any("no level 'maxi'" in note and note.endswith("; using safe") for note in tuned.notes)
 
 
-def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    edited = profile(quiet(batch_size=16), safe=quiet(batch_size=16, precision="bf16"))
-    path = tmp_path / "edited.yaml"
-    path.write_text(profiles.dump(edited))
-    with autotune.load(path):
-        assert any("level safe of the profile sets precision bf16, which changes results" in n for n in notices(caplog))
-
-
 def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for_this_machine(tmp_path, "bert", quiet(batch_size=32), family="another")
     with autotune.load(target="bert") as tuned:
