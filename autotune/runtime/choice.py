@@ -99,9 +99,7 @@ def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
     """Return a warning if ``level`` is not proven."""
     result = profile.levels[level]
     if profile.evidence.partial:
-        return (
-            "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on",
-        )
+        return ("the profile comes from an interrupted run: nothing in it is proven; autotune tune --resume goes on",)
     if result.proven or result.settings == profile.baseline:
         return ()
     reason = f" ({result.note})" if result.note else ""

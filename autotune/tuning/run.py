@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune import durations, project
-from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.errors import Interrupted, LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.knob import Context
 from autotune.knobs.level import HIGHEST, LOWEST
 from autotune.knobs.settings import BY_NAME
@@ -159,35 +158,13 @@ def tune(
         UserCodeError: the user's code failed; its own traceback is the cause.
         AutotuneError: with the reason and what to do.
     """
-    _check_kinds(target, arguments, profile, only, sampler, observe)
     wishes: dict[str, Any] = {"name": name, "level": level, "seed": seed, "resume": resume, "fix": fix}
     wishes |= {"max_memory": max_memory, "max_gpu_memory": max_gpu_memory, "sampler": sampler}
     for key, each in {"budget": budget, "train_seconds": train_seconds}.items():
         wishes[key] = durations.seconds(each, key) if isinstance(each, str) else each
     path, knobs = None if profile is None else Path(profile), (only,) if isinstance(only, str) else only
-    words = _words(arguments) if isinstance(arguments, str) else [str(each) for each in arguments]
+    words = shlex.split(arguments) if isinstance(arguments, str) else [str(each) for each in arguments]
     return _tuned(recognise_target(str(target), words), Options(profile=path, only=knobs, **wishes), observe)
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise UsageError(f"arguments {line!r}: {error}") from None
-
-
-def _check_kinds(target: Any, arguments: Any, profile: Any, only: Any, sampler: Any, observe: Any) -> None:
-    """Raise `UsageError` if an argument of `tune` is of a kind that it does not take."""
-    right = {
-        "target": isinstance(target, str | os.PathLike) and target != "",
-        "arguments": isinstance(arguments, Sequence),
-        "profile": isinstance(profile, str | os.PathLike | None),
-        "only": isinstance(only, Sequence),
-        "sampler": isinstance(sampler, str | None) or callable(sampler),
-        "observe": callable(observe),
-    }
-    if wrong := next((name for name, is_right in right.items() if not is_right), None):
-        raise UsageError(f"tune(): {wrong} is empty or of another kind than help(autotune.tune) says")
 
 
 def _tuned(target: Target, options: Options, observe: Observer) -> Profile:
