@@ -118,11 +118,6 @@ def _processes(context: Context) -> Choices:
     return {count: divides if batch % count else None for count in (1, *candidates)}
 
 
-def offered_processes(context: Context) -> tuple[int, ...]:
-    """Return the numbers of processes that can share the global batch here."""
-    return offered(_processes(context))
-
-
 PROCESSES = Knob(
     name="processes",
     live=False,

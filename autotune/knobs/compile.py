@@ -165,8 +165,9 @@ class Compiled(Change):
             if not isinstance(error, getattr(exceptions, "TorchDynamoException", ())):
                 raise  # the model's own
             self._compiled, self._failure = None, words(error)
-            if CACHE_VARIABLE in os.environ:
-                _drop_headers(os.environ[CACHE_VARIABLE])  # half-written files of a killed process
+            if folder := os.environ.get(CACHE_VARIABLE):  # a half-written header of a killed process fails them all
+                for path in Path(folder).glob("torchinductor_*/precompiled_headers/*.gch"):
+                    path.unlink(missing_ok=True)
             return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
@@ -217,12 +218,6 @@ def compiled_graphs() -> int:
     """Return the number of graphs that were compiled in this process so far."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return int(counters.get("stats", {}).get("unique_graphs", 0))
-
-
-def _drop_headers(folder: str) -> None:
-    """Remove precompiled C++ headers from a cache ``folder``: one that is half written fails every compile after it."""
-    for path in Path(folder).glob("torchinductor_*/precompiled_headers/*.gch"):
-        path.unlink(missing_ok=True)
 
 
 def words(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autotune import devices
 from autotune.devices import CPU, Device
 from autotune.knobs.change import Change, Refused, Training
-from autotune.knobs.knob import TRACKING, Chosen, Context, Knob, Word, unless
+from autotune.knobs.knob import TRACKING, Knob, Word, unless
 from autotune.knobs.level import AMP
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.probes.facts import Inventory
@@ -55,11 +55,6 @@ def lacking(inventory: Inventory, device: Device, least: tuple[int, int]) -> str
 def native_bf16(inventory: Inventory) -> bool:
     """Return True if the CPU computes in bfloat16 itself."""
     return any(feature in BF16_FEATURES for feature in inventory.cpu.features)
-
-
-def _precision_gain(settings: Chosen, context: Context) -> float:
-    """Return the device's usual gain of a precision, in log rate."""
-    return context.device.precision_gain.get(settings.precision, 0.0)
 
 
 class Precision(Change):
@@ -327,7 +322,7 @@ PRECISION = Knob(
     },
     loss_tolerance={"tf32": 0.03, "bf16": 0.05, "fp16": 0.05},
     spread=0.30,
-    gain=_precision_gain,
+    gain=lambda settings, context: context.device.precision_gain.get(settings.precision, 0.0),
     changes_memory=True,
     keeps=TRACKING,
     start=_start,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from autotune.devices import CPU
-from autotune.knobs.backend import offered_processes, powers_of_two
+from autotune.knobs.backend import PROCESSES, powers_of_two
 from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.knob import (
     LESS,
@@ -24,6 +24,7 @@ from autotune.knobs.knob import (
     Start,
     Variables,
     Word,
+    offered,
     unless,
 )
 
@@ -35,7 +36,7 @@ def _threads(context: Context) -> Choices:
     slow = sum(cpu.kind == "efficiency" for cpu in context.inventory.cpu.logical if cpu.id in budget.cpus)
     counts = {*powers_of_two(budget.threads), budget.threads, budget.cores, budget.performance_cores}
     counts.add(len(budget.cpus) - slow)  # every SMT sibling of the fast cores
-    for processes in offered_processes(context):
+    for processes in offered(PROCESSES.choices(context)):
         counts |= {max(1, budget.threads // processes), max(1, budget.cores // processes)}
     return dict.fromkeys(sorted(count for count in counts if 1 <= count <= budget.threads))
 

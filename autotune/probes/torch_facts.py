@@ -19,11 +19,6 @@ from typing import Any
 from autotune import devices
 
 
-def main() -> None:
-    """Print the facts."""
-    print(json.dumps(installation()))
-
-
 def installation() -> dict[str, Any]:
     """Return fields of `autotune.probes.facts.Software`, and which backends are usable, or why not.
 
@@ -79,4 +74,4 @@ def compiler() -> tuple[str | None, str | None]:
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(installation()))

@@ -305,7 +305,9 @@ class LateIterator(_MultiProcessingDataLoaderIter):
             self._look_for_changes()
         if not self._alone:
             try:
-                return self._workers_next()
+                if self._rcvd_idx == self._send_idx:  # all that was read is used up
+                    super()._try_put_index()
+                return super()._next_data()  # type: ignore[no-untyped-call]
             except Stalled:
                 self._read_on(STALLED.format(PATIENCE))
             finally:
@@ -357,11 +359,6 @@ class LateIterator(_MultiProcessingDataLoaderIter):
         for _ in range(1 if self._source is not None else self._prefetch_factor * self._num_workers):
             self._try_put_index()
 
-    def _workers_next(self) -> Any:
-        if self._rcvd_idx == self._send_idx:  # all that was read is used up
-            super()._try_put_index()
-        return super()._next_data()  # type: ignore[no-untyped-call]
-
     def _process_data(self, data: Any, *worker: Any) -> Any:
         if self._source is not None and self._send_idx - self._rcvd_idx + 1 < self._prefetch_factor * self._num_workers:
             self._try_put_index()
@@ -402,16 +399,13 @@ class Workers(Change):
         self._loader, self.attributes, self._note = weakref.ref(loader), attributes, note
         self._users, self._way = loader.num_workers, type(loader)._get_iterator
         self._why_not: str | None = None
+        """Why workers that were to start could not; None if they could."""
         self._refused: str | None = None
         restore = contextlib.ExitStack()
         restore.callback(served(loader, **{ITERATOR: self._iterator}).undo)
         if attributes.get(NUM_WORKERS, 0) > self._users:
             restore.callback(raise_limit())
-        super().__init__(restore.close)
-
-    def why_not(self) -> str | None:
-        """Return why workers that were to start could not; None if they could."""
-        return self._why_not
+        super().__init__(restore.close, lambda: self._why_not)
 
     def _iterator(self) -> Any:
         """Begin to iterate."""
