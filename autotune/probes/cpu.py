@@ -78,7 +78,6 @@ _ARM: dict[tuple[int, int], str] = {
     (0xC0, 0xAC3): "ampere-one",
     (0xC0, 0xAC4): "ampere-one-a",
 }
-_X86_VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 _FEATURES = frozenset(
     "avx avx2 fma f16c avx_vnni avx512f avx512bw avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
     " amx_fp16 neon asimddp fphp sve sve2 bf16 i8mm sme".split()
@@ -202,7 +201,7 @@ def features(record: Mapping[str, str]) -> tuple[str, ...]:
 
 def _x86(record: Mapping[str, str]) -> tuple[str, str]:
     """Go by the features if a hypervisor shows the model number of one design and the features of another."""
-    vendor = _X86_VENDORS.get(record["vendor_id"], "unknown")
+    vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(record["vendor_id"], "unknown")
     family, model = _number(record["cpu family"]), _number(record.get("model"))
     designs = {unit: name for name, its, unit, models in _X86 if its == (vendor, family) and model in models}
     if not designs:

@@ -20,7 +20,6 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 DIGITS = 16
-WRAPPERS = (DistributedDataParallel, nn.DataParallel)
 SHAPES = ("kernel_size", "stride", "dilation", "groups", "num_heads", "num_layers", "bidirectional", "output_size")
 """Attributes of PyTorch's own layers that decide speed and that no parameter's shape shows."""
 NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr")
@@ -74,7 +73,7 @@ def _digest(content: Any) -> str:
 
 def _layers(model: nn.Module) -> Iterator[list[Any]]:
     for module in model.modules():
-        if not isinstance(module, WRAPPERS) and not hasattr(module, "_orig_mod"):
+        if not isinstance(module, DistributedDataParallel | nn.DataParallel) and not hasattr(module, "_orig_mod"):
             parameters = module.parameters(recurse=False)
             yield [
                 _kind(module),

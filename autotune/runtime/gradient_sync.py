@@ -39,7 +39,6 @@ APART = (
     "Ranks started with different weights; rank 0's were broadcast. Models not passed to prepare() may still differ:"
     " call autotune.load() or torch.manual_seed before building them"
 )
-SKIPPED = "a process skipped a batch, so all did"
 DRIFTED = (
     "the processes' weights differ: random numbers of your loop decide about gradients or steps, and each process"
     " draws its own. Rank 0's weights are used"
@@ -176,7 +175,7 @@ class GradientSync:
             if number < _largest(number, self.device):
                 for parameter in parameters:
                     parameter.grad = None
-                self.notes.add(SKIPPED)
+                self.notes.add("a process skipped a batch, so all did")
                 return
         self.progress.steps += 1
         if self._parted:

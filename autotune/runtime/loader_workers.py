@@ -50,16 +50,13 @@ RECORDS = "the data set records something while it is read, which stays in a wor
 RANDOM = "the data set holds random numbers of its own, which each worker would draw again"
 WRITES = "the data set holds a file that it may write to, which workers would share"
 UNSEEN = "the script changes its stream in the middle of a pass: that pass was read without the change"
-UNSTARTED = "no process could be started ({})"
 SCRIPTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Sent to a whole group of processes, as by ``timeout`` and Slurm: the training process alone answers."""
 STALLED = "its workers have sent no batch for {:.0f} s (they may wait for a lock or a thread that they do not have)"
 LOCKED = "this process holds a lock on a file, which workers would not have"
-CONNECTED = "the script holds an open {}, which workers would share"
 THREADED = "the data set holds a thread, which workers would not have"
 HANDLED = "the script handles SIGCHLD, which it would get whenever a worker ends"
 ONCE = "its order can be read only once: batches that workers read ahead would be lost when a pass is left"
-UNREADABLE = "this process has a file open that workers cannot open again"
 
 
 def open_files() -> dict[int, tuple[int, os.stat_result]]:
@@ -81,7 +78,7 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int], reading: Readi
         if any(line.split()[1:5:3] == ["POSIX", str(os.getpid())] for line in locks):
             return LOCKED
     if not all(os.access(f"{DESCRIPTORS}/{fd}", os.R_OK, effective_ids=True) for fd in files):
-        return UNREADABLE
+        return "this process has a file open that workers cannot open again"
     handles = signal.getsignal(signal.SIGCHLD)
     if handles is not signal.SIG_DFL and getattr(handles, "__module__", "") != _utils.signal_handling.__name__:
         return HANDLED
@@ -96,7 +93,7 @@ def why_not_shared(loader: DataLoader[Any], files: Iterable[int], reading: Readi
         with suppress(Exception):  # a closed one raises, and so do classes that only look like a file
             fd = type(each).fileno(each)  # an instance's own may be a remote server's, or C's
             if fd > STREAMS and (stat.S_ISSOCK(mode := os.fstat(fd).st_mode) or stat.S_ISFIFO(mode)):
-                return CONNECTED.format(type(each).__name__)
+                return f"the script holds an open {type(each).__name__}, which workers would share"
     return WRITES if any(map(_writes, found)) else None
 
 
@@ -347,7 +344,7 @@ class LateIterator(_MultiProcessingDataLoaderIter):
                 for worker in workers:
                     worker.begin()
             except OSError as error:
-                self._read_on(UNSTARTED.format(error))
+                self._read_on(f"no process could be started ({error})")
                 return
             handling._remove_worker_pids(id(self))
             handling._set_worker_pids(id(self), tuple(worker.pid for worker in workers))

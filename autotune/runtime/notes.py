@@ -7,8 +7,6 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-_LOG = logging.getLogger("autotune")
-
 
 def tell(text: str) -> None:
     """Say ``text`` on standard error, if that is open: a training goes on without it."""
@@ -36,7 +34,7 @@ class Notes:
             if self.of_script:
                 tell(text)
             else:
-                _LOG.warning("autotune: %s", text)
+                logging.getLogger("autotune").warning("autotune: %s", text)
 
     def not_applied(self, knob: str, reason: str | None) -> None:
         """Note that ``knob`` did not take effect because of ``reason``; nothing if that is None."""

@@ -48,7 +48,6 @@ Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
 LIFE_SIGN_SECONDS = 0.5
 READ_ELSEWHERE = "your script reads its batches in a thread of its own: nobody knows which step takes which"
-NOT_KEPT = "there is too little memory to keep the state of the first step"
 
 
 def neighbours() -> Neighbours:
@@ -312,7 +311,7 @@ class MeasuredLoop:
             RuntimeError: it was not kept.
         """
         if self.start is None:
-            raise RuntimeError(NOT_KEPT)
+            raise RuntimeError("there is too little memory to keep the state of the first step")
         self.start.restore()
         self._total, self.finite = None, True
 

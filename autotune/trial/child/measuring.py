@@ -53,7 +53,6 @@ MOST_BATCHES = 64
 TRIES = 2
 """Of a comparison inside a live trial, if the user's own settings read other data in the same steps."""
 OWN_STATE = "your script keeps state that a running training cannot put back"
-TOO_FEW = "not every optimizer made a step within {} batches"
 PLAIN = (bool, int, float, str)
 
 
@@ -312,7 +311,7 @@ def recording(loop: MeasuredLoop) -> Steps[TrialReport]:
     recorder = StepRecorder(loop)
     while not recorder.is_enough():
         if len(recorder.batches) >= MOST_BATCHES:
-            raise RuntimeError(TOO_FEW.format(MOST_BATCHES))
+            raise RuntimeError(f"not every optimizer made a step within {MOST_BATCHES} batches")
         yield
     loop.tuner.connection.send({"event": "evidence", "evidence": asdict(recorder.evidence())})
     while True:  # the tuner ends all ranks together: others may still need this one

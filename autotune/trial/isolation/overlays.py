@@ -29,7 +29,6 @@ NO_ATIME, NO_DIR_ATIME, BIND, RECURSIVE, PRIVATE, RELATIVE_ATIME = 1024, 2048, 4
 DETACH = 2
 TMPFS = "room"
 """The folder in scratch or in the trial's own where a tmpfs is mounted. It is empty when seen from outside."""
-TEMPORARY = ("/tmp", "/var/tmp")
 ALL_USERS = 2**32 - 1
 _SHARED_SEGMENT = re.compile(r"(?:sem\.|psm_|torch_|__KMP_|mpich_|nccl-|cuda|pym-)")
 
@@ -101,7 +100,7 @@ def _take_namespace() -> bool:
 def _shared_folders(origin: Path) -> Iterator[str]:
     """Yield folders of other users that this one may write to. They need overlays of their own: inside another, they
     would have to be copied with their owner, who does not exist in the user namespace."""
-    places = [origin, *origin.parents, Path.home(), *map(Path, TEMPORARY)]
+    places = [origin, *origin.parents, Path.home(), Path("/tmp"), Path("/var/tmp")]
     for folder in dict.fromkeys(str(each.resolve()) for each in places):
         private = folder != "/" and treatment(folder) is Treatment.PRIVATE
         if private and os.access(folder, os.W_OK) and os.stat(folder).st_uid != os.getuid():

@@ -46,7 +46,6 @@ WAITS = (
     " yet. If they train, let torchrun start them"
 )
 WAITING = re.compile(r'multiprocessing/process\.py", line \d+ in join')
-NOT_STARTED = "the budget ended before the script was started: give a longer --budget"
 NOT_LOADED = "{}: the budget ended before it was imported and its dataset built: give a longer --budget"
 LEAST_SECONDS = 1.0
 EXIT_SECONDS = 5.0
@@ -226,7 +225,7 @@ class ForkServerProcess:
         seconds = max(0.0, min(most, deadline - time.monotonic()))
         if script is not None and seconds < LEAST_SECONDS:
             self.kill()
-            raise NothingUsable(NOT_STARTED)
+            raise NothingUsable("the budget ended before the script was started: give a longer --budget")
         self._is_loading = True
         reply = self.ask(
             "load",

@@ -31,7 +31,6 @@ more."""
 OTHER_BATCH_TOLERANCE = 0.3
 NOISE_FACTOR = 4.0
 SHM_FULL = "/dev/shm is too small for the batches that loader workers hand over (docker: --shm-size)"
-PEER_GONE = ("closed by peer", "Connection reset by peer")
 MAX_SKIPPED = 0.10
 OOM_TYPES = (
     "torch.OutOfMemoryError",
@@ -137,7 +136,7 @@ def loss_tolerance(settings: Settings) -> float:
 
 def lost_its_peer(report: TrialReport) -> bool:
     """Return True if the error only means that another rank is gone."""
-    return any(text in (report.error or "") for text in PEER_GONE)
+    return any(text in (report.error or "") for text in ("closed by peer", "Connection reset by peer"))
 
 
 def most_informative(reports: Sequence[TrialReport]) -> TrialReport | None:

@@ -63,7 +63,7 @@ class Timeouts:
     """On the monotonic clock."""
 
 
-class RunningTrial:
+class RunningTrial(contextlib.AbstractContextManager["RunningTrial"]):
     """A trial until nothing of it is left. Made by `Runner.start`; the end of a ``with`` block ends it.
 
     Attributes:
@@ -103,9 +103,6 @@ class RunningTrial:
         self.last_sign_at = time.monotonic()
         server.loop.add(self.connection.fileno(), self._read)
         server.on_exit[self.pid] = self._exited
-
-    def __enter__(self) -> RunningTrial:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End it, whatever it is doing, and complete the record of its end."""
@@ -240,7 +237,7 @@ class RunningTrial:
         self.end.code = code
 
 
-class Runner:
+class Runner(contextlib.AbstractContextManager["Runner"]):
     """Starts trials of one task file or script. The end of a ``with`` block ends all that it has started."""
 
     def __init__(self, setup: TrialSetup) -> None:
@@ -259,9 +256,6 @@ class Runner:
         """How it is started; as torchrun does it once it is known that it does not start otherwise."""
         self._servers: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
         """By what their trials must start with, and if those are several processes of a script."""
-
-    def __enter__(self) -> Runner:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End all fork servers, with what runs below them, and remove the scratch folder."""
