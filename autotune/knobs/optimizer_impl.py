@@ -43,6 +43,8 @@ class _Switched(Change):
     def __init__(self, optimizer: Optimizer, name: str) -> None:
         self._optimizer, self._name = optimizer, name
         self._why_not: str | None = None
+        """Why steps are made by the user's own implementation, or None."""
+        super().__init__(read=lambda: self._why_not)
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._leaves_check = CHECK not in vars(optimizer)
         self._hooks = [
@@ -52,10 +54,6 @@ class _Switched(Change):
         ]
         vars(optimizer)["__getstate__"] = self._copied
         self._switch()
-
-    def why_not(self) -> str | None:
-        """Return why steps are made by the user's own implementation, or None."""
-        return self._why_not
 
     def undo(self) -> None:
         """Leave the optimizer as it was."""

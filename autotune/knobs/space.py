@@ -196,7 +196,8 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
             if why is not None and value != held.get(knob.name)
         ]
     own_batch = not LEVELS[level].any_batch or any(each.knob == "batch_size" for each in context.task.left_out)
-    most = MAX_BATCH_FACTOR if "batch_size" in held else _most_batches(context)
+    scale = MAX_BATCH_FACTOR if context.noise_scale is None else context.noise_scale  # see docs/decisions/028
+    most = MAX_BATCH_FACTOR if "batch_size" in held else min(MAX_BATCH_FACTOR, max(ALWAYS_TRIED, scale))
     batches = (context.baseline.global_batch,) if own_batch else _global_batches(context, most)
     if not own_batch and "batch_size" not in held:
         values["batch_size"] = tuple(batch_shares(*batches))
@@ -205,12 +206,6 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
         reason = f"beyond the gradient noise scale of {context.noise_scale:.1f} batches: the loss may stay larger"
         left_out.append(LeftOut("batch_size", beyond, reason))
     return Space(context, level, values, batches, tuple(left_out))
-
-
-def _most_batches(context: Context) -> float:
-    """Return how many of the user's batches are tried as one; see docs/decisions/028."""
-    scale = MAX_BATCH_FACTOR if context.noise_scale is None else context.noise_scale
-    return min(MAX_BATCH_FACTOR, max(ALWAYS_TRIED, scale))
 
 
 def _global_batches(context: Context, most: float) -> tuple[int, ...]:
