@@ -171,18 +171,14 @@ def _shares(cores: Sequence[Share], inventory: Inventory, count: int, least: int
     First near its GPU, then whole cores in the order of their nodes, then single CPUs, then fast and slow CPUs mixed.
     """
     singles = [(cpu,) for core in cores for cpu in core]
-    beside = _beside_gpus(cores, [gpu.node for gpu in inventory.gpus[:count]])
+    nodes = [gpu.node for gpu in inventory.gpus[:count]]
+    near = {node: _assign([core for core in cores if core[0].node == node], nodes.count(node)) for node in nodes}
+    beside = [near[node].pop(0) for node in nodes]
     evenly = [_part(singles, rank, count) for rank in range(count)]
     for assigned in (beside, _assign(cores, count), _assign(singles, count), evenly):
         if len(assigned) == count and all(len(share) >= least for share in assigned):
             return assigned
     return [singles[rank % len(singles)] for rank in range(count)]
-
-
-def _beside_gpus(cores: Sequence[Share], nodes: Sequence[int | None]) -> list[Share]:
-    """Assign each node's cores to the processes whose GPUs are there; ``nodes`` are those of the GPUs."""
-    assigned = {node: _assign([core for core in cores if core[0].node == node], nodes.count(node)) for node in nodes}
-    return [assigned[node].pop(0) for node in nodes]
 
 
 def _assign(cores: Sequence[Share], count: int) -> list[Share]:

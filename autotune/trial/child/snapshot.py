@@ -57,7 +57,7 @@ class Snapshot:
         steppers = [each for each in gc.get_objects() if issubclass(type(each), LRScheduler | GradScaler)]
         return cls(
             [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in held],
-            [(each, _state(each), _options(each)) for each in trained],
+            [(each, tree_map(_kept, dict(each.state)), _options(each)) for each in trained],
             [(each, copy.deepcopy(each.state_dict())) for each in steppers],
             random_state.read(),
             [(write, read()) for read, write in (*order_of(loader)[1], *cards)],
@@ -85,11 +85,6 @@ def order_of(loader: Any) -> tuple[list[Any], list[tuple[Callable[[], Any], Call
     """Return what decides about the order of the data, and what reads and writes each random source in it."""
     parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler", "generator")]
     return parts, list(filter(None, map(random_state.of, objects(parts))))
-
-
-def _state(optimizer: Optimizer) -> dict[Any, Any]:
-    """Return what makes a copy of its state, for the same parameters."""
-    return {parameter: tree_map(_kept, values) for parameter, values in optimizer.state.items()}
 
 
 def _kept(value: Any) -> Callable[[], Any]:

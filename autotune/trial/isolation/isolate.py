@@ -88,7 +88,9 @@ def isolate(scratch: Path, *, network: bool = False) -> Isolation:
             own_network = True
         except OSError as error:
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
-            os.environ.update(_proxies())
+            proxies = dict.fromkeys(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy"), NOBODY)
+            proxies["no_proxy"] = "localhost,127.0.0.1,::1"
+            os.environ.update(proxies | {name.upper(): value for name, value in proxies.items()})
             redirected.forbid_network()
     return Isolation(way, gaps, nest, own_network)
 
@@ -98,13 +100,6 @@ def _leave_network() -> None:
     linux.call("unshare", NEW_NETWORK)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
-
-
-def _proxies() -> dict[str, str]:
-    """Return the variables by which most programs reach no other machine."""
-    found = dict.fromkeys(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy"), NOBODY)
-    found["no_proxy"] = "localhost,127.0.0.1,::1"
-    return found | {name.upper(): value for name, value in found.items()}
 
 
 def reopen_files(name_of: Callable[[str], str | None] = lambda path: path) -> None:
