@@ -79,7 +79,9 @@ WORKER_THREADS = Knob(
     why={"one": "workers' libraries share the CPUs", "default": "samples gain by threads of libraries"},
     spread=0.2,
     gain=lambda settings, _context: GAIN * (settings.worker_threads == "one"),
-    start=lambda _value, _training: None if _controller() else Refused("threadpoolctl cannot be imported"),
+    start=lambda value, _training: (
+        Refused("threadpoolctl cannot be imported") if value == "one" and _controller() is None else None
+    ),
     on_loader=_on_loader,
     plain=lambda _plan: "DataLoader(..., worker_init_fn=lambda _: threadpoolctl.threadpool_limits(1))",
 )
