@@ -161,7 +161,7 @@ def _tune(target: Target, options: Options, started: float, report: Path | None,
     with interrupt_on_signals(), live_view(options.budget or 0.0, started) as observe:
         result = run.run(target, options, observe, started)
     script = words.OWN_SCRIPT
-    if isinstance(target, Script):  # his own line if its processes were tuned
+    if isinstance(target, Script):  # the user's own line if its processes were tuned
         own = target.line if target.processes == result.profile.baseline.processes else ()
         script = shlex.join(own or target.words)
     text = words.text(result.profile, result.inventory, result.path, result.load, script=script)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Refused, Training
-from autotune.knobs.knob import Chosen, Knob, Word, unless
+from autotune.knobs.knob import Chosen, Context, Knob, Word, unless
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -61,6 +61,14 @@ def _one_thread(then: Callable[[int], None] | None, worker: int) -> None:
         then(worker)
 
 
+def _why_not(context: Context) -> str | None:
+    return None if context.load_threads >= SEVERAL else "samples are read by one thread"
+
+
+def _lacks(value: str) -> bool:
+    return value == "one" and _controller() is None
+
+
 def _on_loader(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
     one = settings.num_workers > 0 and settings.worker_threads == "one"
     return {"worker_init_fn": partial(_one_thread, loader.worker_init_fn)} if one else {}
@@ -72,16 +80,12 @@ WORKER_THREADS = Knob(
     kind=Word(("default", "one")),
     neutral="default",
     applied="loader",
-    choices=lambda context: unless(
-        None if context.load_threads >= SEVERAL else "samples are read by one thread", "default", "one"
-    ),
+    choices=lambda context: unless(_why_not(context), "default", "one"),
     applies=lambda settings: bool(settings.num_workers > 0),
     why={"one": "workers' libraries share the CPUs", "default": "samples gain by threads of libraries"},
     spread=0.2,
     gain=lambda settings, _context: GAIN * (settings.worker_threads == "one"),
-    start=lambda value, _training: (
-        Refused("threadpoolctl cannot be imported") if value == "one" and _controller() is None else None
-    ),
+    start=lambda value, _training: Refused("threadpoolctl cannot be imported") if _lacks(value) else None,
     on_loader=_on_loader,
     plain=lambda _plan: "DataLoader(..., worker_init_fn=lambda _: threadpoolctl.threadpool_limits(1))",
 )

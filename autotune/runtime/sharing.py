@@ -119,7 +119,7 @@ class Sharing:
             reason = "a DataLoader without batches cannot be shared out"
         elif not getattr(loader, "in_order", True):
             reason = "a DataLoader that yields its batches in any order cannot be shared out"
-        elif not agreed(of_rank_zero(own := digest(loader.dataset), self.device) == own, self.device):
+        elif not self._same_everywhere(loader.dataset):
             reason = "processes hold different datasets"
         if reason is not None:
             self.notes.not_applied("processes", f"{reason}: all processes train on the same batches")
@@ -141,6 +141,11 @@ class Sharing:
         name = f"autotune/{of_rank_zero(os.urandom(7).hex(), self.device)}"
         store = distributed_c10d._get_default_store()
         return Relay(store, name, self.world.rank, lambda: self.progress.steps, ahead, generator)
+
+    def _same_everywhere(self, dataset: Any) -> bool:
+        """Return True if all processes hold the same data, as far as they can be compared."""
+        own = digest(dataset)
+        return agreed(of_rank_zero(own, self.device) == own, self.device)
 
 
 class _Shared(Sampler[Any]):
