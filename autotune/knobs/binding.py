@@ -17,7 +17,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,27 +248,24 @@ def bind_by_plan() -> str | None:
 
 
 class WorkerAffinity:
-    """A ``worker_init_fn`` that moves each loader worker to ``cpus`` and then calls the user's own.
+    """Moves each loader worker to ``cpus``.
 
     A worker starts where the thread that made it runs: one core under OpenMP binding (pytorch/pytorch#101850).
 
     Attributes:
         cpus: where workers run.
-        then: the user's ``worker_init_fn``.
         failed: shared with the workers: 1 once one of them did not get its CPUs.
     """
 
-    def __init__(self, cpus: tuple[int, ...], then: Callable[[int], None] | None) -> None:
-        self.cpus, self.then = cpus, then
+    def __init__(self, cpus: tuple[int, ...]) -> None:
+        self.cpus = cpus
         self.failed = multiprocessing.RawValue("i", 0)
 
-    def __call__(self, worker: int) -> None:
+    def __call__(self, _worker: int) -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.cpus)
         if os.sched_getaffinity(0) != set(self.cpus):
             self.failed.value = 1
-        if self.then is not None:
-            self.then(worker)
 
 
 class _Bound(Change):
@@ -294,12 +291,12 @@ class _Bound(Change):
         return f"loader workers did not get CPUs {cpu_list(failed[0])}" if failed else None
 
 
-def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:
+def _on_loader(settings: Chosen, _loader: DataLoader[Any], training: Training) -> dict[str, Any]:
     """Let loader workers run on the CPUs beside the compute threads."""
     bound = training.started.get("binding")
     if not isinstance(bound, _Bound) or training.affinity is None or settings.num_workers == 0:
         return {}
-    bound.workers.append(WorkerAffinity(training.affinity.workers, loader.worker_init_fn))
+    bound.workers.append(WorkerAffinity(training.affinity.workers))
     return {"worker_init_fn": bound.workers[-1]}
 
 

@@ -232,7 +232,8 @@ class Knob:
         words: how messages write a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
         start: puts a value that `changes` something in force in this process; None if it is in force already.
         on_model, on_optimizer: put such a value in force in one model or optimizer; None if it has it already.
-        on_loader: returns the attributes of a data loader that the value changes.
+        on_loader: returns the attributes of a data loader that the value changes; its ``worker_init_fn`` is called
+            before the user's own.
     """
 
     name: str

@@ -9,7 +9,6 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.change import Refused, Training
@@ -54,11 +53,9 @@ def _controller() -> Any:
     return ThreadpoolController
 
 
-def _one_thread(then: Callable[[int], None] | None, worker: int) -> None:
-    """Give libraries one thread, then call the user's own ``worker_init_fn``, which may choose more."""
+def _one_thread(_worker: int) -> None:
+    """Give libraries one thread; the user's own ``worker_init_fn``, which follows, may choose more."""
     set_threads(lambda _variables: 1)
-    if then is not None:
-        then(worker)
 
 
 def _why_not(context: Context) -> str | None:
@@ -69,9 +66,9 @@ def _lacks(value: str) -> bool:
     return value == "one" and _controller() is None
 
 
-def _on_loader(settings: Chosen, loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
+def _on_loader(settings: Chosen, _loader: DataLoader[Any], _training: Training) -> dict[str, Any]:
     one = settings.num_workers > 0 and settings.worker_threads == "one"
-    return {"worker_init_fn": partial(_one_thread, loader.worker_init_fn)} if one else {}
+    return {"worker_init_fn": _one_thread} if one else {}
 
 
 WORKER_THREADS = Knob(

@@ -38,7 +38,7 @@ from autotune.runtime.worker_batches import Left, Raised, Recorded, guarded, pas
 children: set[Any] = process._children  # type: ignore[attr-defined]
 handling: Any = _utils.signal_handling
 DESCRIPTORS, LOCKS = "/proc/self/fd", "/proc/locks"
-NUM_WORKERS, MULTIPROCESSING_CONTEXT = "num_workers", "_DataLoader__multiprocessing_context"
+NUM_WORKERS, FIRST, MULTIPROCESSING_CONTEXT = "num_workers", "worker_init_fn", "_DataLoader__multiprocessing_context"
 SHARED_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 """What draws for the functions of the module ``random``: PyTorch seeds it in each worker."""
 STREAMS = 2
@@ -125,20 +125,20 @@ def raise_limit() -> Callable[[], None]:
 
 @dataclass
 class Start:
-    """The first that a worker does, in the place of the ``users`` ``worker_init_fn``, which follows.
+    """The first that a worker does, in the place of the user's ``worker_init_fn``, which follows.
 
     Attributes:
-        users: the loader's own function; only what tuning adds if the user has no workers, for whom it never runs.
+        calls: what knobs do in it, and the user's own function, which never runs if the user has no workers.
         alone: the user has no workers: what this one cannot do is done in the training process.
         files: that are open before the worker is forked; other ways to start inherit none.
     """
 
-    users: Callable[[int], Any] | None
+    calls: Sequence[Callable[[int], object]]
     alone: bool
     files: dict[int, tuple[int, os.stat_result]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Start, (self.users, self.alone)
+        return Start, (self.calls, self.alone)
 
     def __call__(self, worker: int) -> None:
         for fd, (position, status) in self.files.items():
@@ -150,8 +150,8 @@ class Start:
             ForkingPickler.register(torch.UntypedStorage, sent)
             replace(_utils.fetch._MapDatasetFetcher, "fetch", guarded)
             replace(_utils.fetch._IterableDatasetFetcher, "fetch", passed_on)
-        if self.users is not None:
-            self.users(worker)
+        for call in self.calls:
+            call(worker)
 
 
 def _is_of(fd: int, status: os.stat_result) -> bool:
@@ -394,6 +394,7 @@ class Workers(Change):
 
     def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any], note: Callable[[str], None]) -> None:
         self._loader, self.attributes, self._note = weakref.ref(loader), attributes, note
+        self._firsts = attributes.pop(FIRST)
         self._users, self._way = loader.num_workers, type(loader)._get_iterator
         self._why_not: str | None = None
         """Why workers that were to start could not; None if they could."""
@@ -413,10 +414,12 @@ class Workers(Change):
             return way(loader)
         if ready.num_workers == 0 < self._users:
             return EarlyIterator(ready)
+        users = [loader.worker_init_fn] if self._users and loader.worker_init_fn else []
+        start = Start([*self._firsts, *users], self._users == 0)
+        if self._firsts or ready.num_workers > self._users:
+            own[FIRST] = start
         if ready.num_workers <= self._users:
             return way(ready)
-        first = ready.worker_init_fn if self._users else self.attributes.get("worker_init_fn")
-        start = own["worker_init_fn"] = Start(first, self._users == 0)
         stream = isinstance(loader.dataset, IterableDataset)  # it is iterated at once, as without workers
         late = self._users == 0 and not stream and not ready.pin_memory
         reading = Reading(loader.dataset, loader.collate_fn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import weakref
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection, Sized
 from typing import Any
 
 from torch.utils.data import (
@@ -19,9 +19,8 @@ from torch.utils.data import (
 
 from autotune.knobs.change import Change, Training
 from autotune.knobs.settings import KNOBS, Settings
-from autotune.runtime.loader_workers import MULTIPROCESSING_CONTEXT, Workers, open_files, why_not_shared
+from autotune.runtime.loader_workers import FIRST, MULTIPROCESSING_CONTEXT, Workers, open_files, why_not_shared
 from autotune.runtime.reading import Reading
-from autotune.runtime.served_loaders import copied
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
@@ -61,21 +60,20 @@ def why_not_ahead(loader: DataLoader[Any]) -> str | None:
 def asked_of(loader: DataLoader[Any], settings: Settings, training: Training) -> dict[str, dict[str, Any]]:
     """Return the attributes that ``settings`` ask of ``loader``, by the knobs that differ from what it has."""
     own, found = vars(loader), dict[str, dict[str, Any]]()
-    ready = copied(loader, worker_init_fn=loader.worker_init_fn if loader.num_workers else None)
     for knob in KNOBS:
-        asked = {} if knob.on_loader is None else knob.on_loader(settings, ready, training)
+        asked = {} if knob.on_loader is None else knob.on_loader(settings, loader, training)
         if any(name not in own or own[name] != value for name, value in asked.items()):
             found[knob.name] = asked
-            vars(ready)["worker_init_fn"] = asked.get("worker_init_fn", ready.worker_init_fn)  # one calls the other
     return found
 
 
 def workers_change(
-    loader: DataLoader[Any], asked: dict[str, Any], workers: int, note: Callable[[str], None]
+    loader: DataLoader[Any], asked: Collection[dict[str, Any]], workers: int, note: Callable[[str], None]
 ) -> Change | str:
-    """Iterate ``loader`` with what is ``asked`` for, and so many ``workers``. Returns the change, or why it is left
-    alone. ``note`` gets the reason if it is left alone later."""
-    attributes = dict(asked)
+    """Iterate ``loader`` with what knobs have ``asked`` for, and so many ``workers``. Returns the change, or why it is
+    left alone. ``note`` gets the reason if it is left alone later."""
+    attributes = {name: value for each in asked for name, value in each.items()}
+    attributes[FIRST] = [each[FIRST] for each in asked if FIRST in each]
     context = attributes.pop(CONTEXT, None)
     users: Any = loader.multiprocessing_context or multiprocessing
     method = context or users.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]

@@ -399,8 +399,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
         change: Change | str = OTHER["loaders"]
         if compared:
-            attributes = {name: value for each in asked.values() for name, value in each.items()}
-            change = loaders.workers_change(loader, attributes, settings.num_workers, note)
+            change = loaders.workers_change(loader, asked.values(), settings.num_workers, note)
         kept = Refused(f"{own}{change}") if isinstance(change, str) else change
         for name in names:
             self.keep(name, kept)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES, MOST_FILES, MOST_TEST_LINES, MOST_BENCHMARK_LINES = 27_040, 160, 26_670, 6_000
+MOST_LINES, MOST_FILES, MOST_TEST_LINES, MOST_BENCHMARK_LINES = 27_035, 160, 26_660, 6_000
 MOST_FUNCTION_LINES = 50
 """Of a function, with its docstring."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -7,12 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from torch.utils.data import DataLoader
 
-from autotune.knobs import binding
 from autotune.knobs.binding import VARIABLE, AffinityPlan
 from autotune.knobs.change import Affinity
 from autotune.launch.command import system_tools
@@ -121,15 +119,6 @@ def test_workers_that_do_not_get_their_cpus_are_noticed(method: str, monkeypatch
         own = DataLoader(list(range(4)), batch_size=2, num_workers=1, multiprocessing_context=method)
         list(session.prepare(own))
         assert session.not_applied == (("binding", "loader workers did not get CPUs 4000"),)
-
-
-def test_the_users_own_worker_init_runs_after_the_move() -> None:
-    calls = mock.Mock()
-    workers = binding.WorkerAffinity((4000,), calls.own)
-    with mock.patch.object(os, "sched_setaffinity", calls.move, create=True):
-        workers(3)
-    assert calls.mock_calls == [mock.call.move(0, (4000,)), mock.call.own(3)]
-    assert workers.failed.value
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (util-linux)")

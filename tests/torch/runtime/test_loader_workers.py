@@ -101,7 +101,7 @@ def test_a_descriptor_that_is_another_files_by_now_is_left_alone() -> None:
     assert number in files
     pipe = os.pipe()
     assert number in pipe
-    loader_workers.Start(None, alone=False, files={number: files[number]})(0)
+    loader_workers.Start([], alone=False, files={number: files[number]})(0)
     os.write(pipe[1], b"still a pipe")
     assert os.read(pipe[0], 20) == b"still a pipe"
     os.close(pipe[0])
