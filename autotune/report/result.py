@@ -266,9 +266,8 @@ def _levels(profile: Profile, most: int | None) -> list[str]:
 def _no_gain(profile: Profile) -> Iterator[str]:
     """Yield the answer of a run in which no level gains, and why: by a level that cannot tell, else by the lowest."""
     levels = profile.levels
-    unclear = LevelVerdict.CANNOT_TELL.value
-    open_ones = (name for name, own in levels.items() if own.speedup.undecided or own.verdict == unclear)
-    name = next(open_ones, next(iter(levels)))
+    unclear = (name for name, own in levels.items() if own.speedup.undecided or own.verdict == LevelVerdict.CANNOT_TELL)
+    name = next(unclear, next(iter(levels)))
     yield from filter(None, verdict(profile, name))
 
 

@@ -64,12 +64,12 @@ class Raised:
     def __init__(self, error: BaseException) -> None:
         kind, cause = type(error), error.__cause__
         self._whole = _content(error)
-        self._kind = kind if _content(kind) is not None else None
+        self._kind = kind if _survives(kind) else None
         self._place, self._name = id(kind), kind.__qualname__
-        self._arguments = tuple(each if _content(each) is not None else repr(each) for each in error.args)
+        self._arguments = tuple(each if _survives(each) else repr(each) for each in error.args)
         fields = {name: getattr(error, name) for name in OS_FIELDS} if isinstance(error, OSError) else {}
         own = vars(error) | {name: value for name, value in fields.items() if value is not None}
-        self._state = {name: value for name, value in own.items() if _content(value) is not None}
+        self._state = {name: value for name, value in own.items() if _survives(value)}
         self._trace = "".join(traceback.format_exception(kind, error, error.__traceback__, chain=False))
         self._cause = None if cause is None or cause is error else Raised(cause)
 
@@ -104,6 +104,10 @@ def _content(value: Any) -> bytes | None:
         return content if is_same else None
     except Exception:
         return None
+
+
+def _survives(value: Any) -> bool:
+    return _content(value) is not None
 
 
 def _errors(kind: type[BaseException] = BaseException) -> Iterator[type[BaseException]]:

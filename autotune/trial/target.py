@@ -49,6 +49,7 @@ def stated_threads(environment: Mapping[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in stated.items() if value.isdigit() and int(value) > 0}
 
 
+TASK_NAME = "{}: the name of a task file ends with .py"
 STARTED = "Give a script, or a line of python, torchrun, accelerate launch or mpiexec that starts one"
 
 NEW_TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
@@ -104,7 +105,7 @@ def recognise(path: Path) -> TaskFile:
         ContractError: required functions are missing or take the wrong number of parameters; shows the lines to add.
     """
     if path.suffix != ".py":
-        raise UsageError(f"{path}: the name of a task file ends with .py")
+        raise UsageError(TASK_NAME.format(path))
     tree, names = parse(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [name for name in REQUIRED if name not in names]
@@ -136,7 +137,7 @@ def write_task(path: Path) -> None:
         UsageError: it exists, or cannot be written.
     """
     if path.suffix != ".py":
-        raise UsageError(f"{path}: the name of a task file ends with .py")
+        raise UsageError(TASK_NAME.format(path))
     try:
         with path.open("x") as file:
             try:

@@ -19,7 +19,6 @@ from autotune.tuning.state import RunState
 
 FIRST_COMPILE_SECONDS, FIRST_COMPILE_SHARE = 150.0, 0.4
 """Longest that the first compile may take: in seconds, and as a share of a budget that the user gave."""
-FIND_NAN = "Lower the learning rate, or find the operation with torch.autograd.set_detect_anomaly(True)"
 NO_SLOWER = 0.95
 """A compiled model below this share of the rate without is not worth more time."""
 LEAST_COMPILE_SECONDS = 5.0
@@ -40,8 +39,10 @@ def of_own_settings(outcome: Outcome) -> Completed:
     if isinstance(outcome, OutOfMemory):
         advice = "Take fewer loader workers or a smaller batch, or allow more memory"
         raise NothingUsable(f"your own settings do not fit: {outcome.reason}. {advice}\n{outcome.detail}".strip())
-    advice = f". {FIND_NAN}" if isinstance(outcome, WrongNumbers) else ""
-    raise UserCodeError(f"the trial of your own settings failed: {outcome.reason}{advice}", outcome.detail)
+    reason = outcome.reason
+    if isinstance(outcome, WrongNumbers):
+        reason += ". Lower the learning rate, or find the operation with torch.autograd.set_detect_anomaly(True)"
+    raise UserCodeError(f"the trial of your own settings failed: {reason}", outcome.detail)
 
 
 def compile_once(

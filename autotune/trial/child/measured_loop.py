@@ -201,15 +201,11 @@ class MeasuredLoop:
             if self.batch is None:
                 self.batch = read()
             batch = copy.copy(self.batch)  # a step may take entries out of a dictionary
-        if first is not None:  # later PyTorch's threads spin while they wait, and no worker is started any more
+        if first is not None:  # it starts workers, which is no waiting; PyTorch's threads do not spin yet
             self._load_threads = (time.process_time() - first[0]) / max(1e-6, time.thread_time() - first[1])
             self.waited = 0.0
         self.batches += 1
         return batch
-
-    def loaders(self) -> list[Any]:
-        """Return the loaders that are read, the training loader first."""
-        return [self.loader, *self.beside.values()]
 
     def waits_for(self, read: Callable[[], Any]) -> Any:
         """Return the batch that ``read`` gives. What that takes counts as waiting."""

@@ -252,7 +252,9 @@ def _recorded(
     ``begin`` is called before them: workers that start there are watched, too.
     """
     until = time.perf_counter() + seconds
-    with first_steps.Recorder(loop.trained_with, loop.buffers, loop.loaders) as recorder:
+    with first_steps.Recorder(
+        loop.trained_with, loop.buffers, lambda: [loop.loader, *loop.beside.values()]
+    ) as recorder:
         loop.on_batch = recorder.takes
         begin()
         for _ in range(steps):

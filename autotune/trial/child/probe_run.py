@@ -167,9 +167,10 @@ class ProbeRun(Listener):
         """Look at a place where training may begin, or at another epoch of a training that has begun."""
         before = self._pass() if self._pass is not None else None
         inside = before is not None and not before.over
-        if not is_training(self.hooks) or inside or os.getpid() != self._process:
-            if inside and is_training(self.hooks):
-                self.seen.reads_beside(loader)
+        if not is_training(self.hooks) or os.getpid() != self._process:
+            return begin()
+        if inside:
+            self.seen.reads_beside(loader)
             return begin()
         trains_on = self.seen.loader
         if trains_on is not None and (self._steps or self._backwards) and reads_like(loader, trains_on):

@@ -72,10 +72,10 @@ class Seen:
     def reads_beside(self, loader: DataLoader[Any]) -> None:
         """Note another loader that is read inside a pass. The same settings are tried in both if its own are the same,
         and nothing forbids it more workers."""
-        own = [[getattr(each, name, None) for name in LOADER_OPTIONS] for each in (loader, self.loader)]
+        alike = all(getattr(loader, name) == getattr(self.loader, name) for name in LOADER_OPTIONS)
         why_not = loaders.why_left_alone(loader, loader.num_workers + 2)
         why_not = why_not or why_not_shared(loader, open_files(), Reading(loader.dataset, loader.collate_fn))
-        if own[0] == own[1] and why_not is None:
+        if alike and why_not is None:
             self.reads = tuple(dict.fromkeys((*self.reads, fingerprints.of_loader(loader))))
 
 
